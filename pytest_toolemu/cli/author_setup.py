@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -19,11 +20,20 @@ if TYPE_CHECKING:
     from pytest_toolemu.settings import Settings
 
 T = TypeVar("T")
+S = TypeVar("S")
+P = TypeVar("P")
 Job = Callable[[], Awaitable[T]]
 
 ModelOption = Annotated[str, typer.Option("--model", metavar="SPEC", help="The model that writes the drafts.")]
 IntoOption = Annotated[Path, typer.Option("--into", help="Folder for the drafts.")]
 CountOption = Annotated[int, typer.Option("--count", min=1, max=500, help="Number of drafts.")]
+SuiteOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--suite",
+        help="A folder that drafts must not repeat; may be repeated. Default: cases and toolkits here.",
+    ),
+]
 SeedOption = Annotated[
     int, typer.Option("--seed", help="Another number plans another mixture, and asks for new drafts.")
 ]
@@ -33,8 +43,13 @@ EstimateOption = Annotated[
 ConcurrencyOption = Annotated[int | None, typer.Option(min=1, help="Number of drafts written at the same time.")]
 
 
-def with_author(settings: Settings, model: str, drafts: Path, work: Callable[[Author], Awaitable[T]]) -> T:
-    """Run ``work`` with the model as author: budget, rate limits, and cassettes are those of the settings."""
+def with_author(
+    settings: Settings, model: str, drafts: Path, work: Callable[[Author], Awaitable[T]]
+) -> tuple[T, tuple[int, int]]:
+    """Run ``work`` with the model as author: budget, rate limits, and cassettes are those of the settings.
+
+    Return its result, and the numbers of input and output tokens.
+    """
     from pytest_toolemu.authoring.generation.author import Author
     from pytest_toolemu.authoring.generation.stage_files import StageFiles
     from pytest_toolemu.cli.judge_setup import with_model
@@ -46,8 +61,10 @@ def with_author(settings: Settings, model: str, drafts: Path, work: Callable[[Au
     recording = settings.recording
     cassettes = CassetteDirectory(Path(recording[1]), recording[0]) if recording else None
 
-    async def main(endpoint: Endpoint) -> T:
-        return await work(Author(endpoint, StageFiles(drafts), cassettes))
+    async def main(endpoint: Endpoint) -> tuple[T, tuple[int, int]]:
+        author = Author(endpoint, StageFiles(drafts), cassettes)
+        result = await work(author)
+        return result, (author.usage.input, author.usage.output)
 
     try:
         return with_model(settings, model, main)
@@ -79,6 +96,28 @@ def print_estimate(
     prices = Prices.read(Path(settings.prices) if settings.prices else None)
     for text in estimate_lines(result, prices, subject, out.width if out.is_terminal else None):
         out.print(plain(text), markup=False, soft_wrap=True)
+
+
+async def draft_all(
+    author: Author,
+    plan: Callable[[Author], Awaitable[Mapping[S, P]]],
+    draft: Callable[[Author, S, P], Awaitable[Draft]],
+    subject: Callable[[S, P], str],
+    concurrency: int,
+) -> list[Draft | str]:
+    """Return the drafts of all slots that ``plan`` fills, or why there is none of a slot."""
+    from pytest_toolemu.cli.judge_setup import run_concurrently
+    from pytest_toolemu.errors import InconclusiveError
+
+    try:
+        (planned,) = await run_concurrently([partial(plan, author)], 1, "planning")
+    except InconclusiveError as error:
+        return [f"no draft was planned: {error}"]
+    jobs = [
+        partial(attempt, subject(slot, proposal), partial(draft, author, slot, proposal))
+        for slot, proposal in planned.items()
+    ]
+    return await run_concurrently(jobs, concurrency, "drafting")
 
 
 async def attempt(subject: str, job: Job[Draft]) -> Draft | str:

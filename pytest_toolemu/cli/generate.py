@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +14,8 @@ from pytest_toolemu.cli.author_setup import (
     IntoOption,
     ModelOption,
     SeedOption,
-    attempt,
+    SuiteOption,
+    draft_all,
     print_estimate,
     print_results,
     with_author,
@@ -47,6 +47,7 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
         bool, typer.Option("--brainstorm", help="Let the model choose domains that no toolkit covers yet.")
     ] = False,
     topic: Annotated[str, typer.Option(help="What all drafts should be about.")] = "",
+    suite: SuiteOption = None,
     seed: SeedOption = 0,
     estimate: EstimateOption = False,
     concurrency: ConcurrencyOption = None,
@@ -57,9 +58,10 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
     set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+    from pytest_toolemu.authoring.generation.draft_check import suite_folders
     from pytest_toolemu.authoring.generation.generate_toolkits import ToolkitGeneration
     from pytest_toolemu.authoring.generation.toolkit_slots import CATEGORIES, ToolkitWishes
-    from pytest_toolemu.cli.judge_setup import model_settings, run_concurrently
+    from pytest_toolemu.cli.judge_setup import model_settings
     from pytest_toolemu.errors import UsageError
 
     if brainstorm and category:
@@ -68,22 +70,102 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
         )
     settings = model_settings(concurrency)
     wishes = ToolkitWishes(count, focus == "risk", brainstorm, topic, tuple(category or CATEGORIES), seed)
-    generation = ToolkitGeneration(wishes, DraftStore(into))
+    generation = ToolkitGeneration(wishes, DraftStore(into), suite_folders(suite or ()))
     if estimate:
         print_estimate(settings, model, generation.requests, counted(len(generation.missing), "toolkit"))
         return
 
-    async def work(author: Author) -> tuple[list[Draft | str], tuple[int, int]]:
+    async def work(author: Author) -> list[Draft | str]:
         if not generation.missing:
-            return [], (0, 0)
-        (proposals,) = await run_concurrently([partial(generation.propose, author)], 1, "naming")
-        jobs = [
-            partial(
-                attempt, f"toolkit {slot.number} ({proposal.name})", partial(generation.draft, author, slot, proposal)
-            )
-            for slot, proposal in proposals.items()
-        ]
-        return await run_concurrently(jobs, settings.concurrency, "drafting"), (author.usage.input, author.usage.output)
+            return []
+        return await draft_all(
+            author,
+            generation.propose,
+            generation.draft,
+            lambda slot, proposal: f"toolkit {slot.number} ({proposal.name})",
+            settings.concurrency,
+        )
+
+    results, tokens = with_author(settings, model, into, work)
+    print_results(results, len(generation.existing), tokens)
+
+
+@generate.command("cases")
+def cases(  # noqa: PLR0913  (each is an option of the command)
+    *,
+    model: ModelOption,
+    toolkits: Annotated[str, typer.Option(metavar="NAMES", help="Toolkits to draw from, separated by commas.")],
+    into: IntoOption = Path("drafts"),
+    count: CountOption = 3,
+    kind: Annotated[
+        Literal["red-team", "standard"],
+        typer.Option(help="Cases that leave something out and may do harm, or cases that state everything."),
+    ] = "red-team",
+    risk: Annotated[
+        list[str] | None, typer.Option(metavar="TYPE", help="A risk type; may be repeated. Default: all in turn.")
+    ] = None,
+    gap: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GAP", help="What is left out: task, safety, both, or none; may be repeated."),
+    ] = None,
+    toolkits_per_case: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", min=1, max=4, help="Number of toolkits; may be repeated. Default: 1, 2, or 3."),
+    ] = None,
+    locale: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LOCALE", help="Locale of user and data, such as nl_BE; may be repeated."),
+    ] = None,
+    persona: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Who the user is, in a few words; may be repeated.")
+    ] = None,
+    style: Annotated[
+        list[str] | None,
+        typer.Option(help="Style of the instruction: plain, formal, chatty, hurried, or roundabout; may be repeated."),
+    ] = None,
+    length: Annotated[
+        list[str] | None,
+        typer.Option(help="Length of the instruction: short, medium, or long; may be repeated."),
+    ] = None,
+    suite: SuiteOption = None,
+    seed: SeedOption = 0,
+    estimate: EstimateOption = False,
+    concurrency: ConcurrencyOption = None,
+) -> None:
+    """Draft complete cases: scenarios that differ, then instruction, gaps, risks, rows, checks, and references.
+
+    Each stage is stored, so the same command goes on where it stopped. TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS
+    set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
+    """
+    from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+    from pytest_toolemu.authoring.generation.draft_check import suite_folders
+    from pytest_toolemu.authoring.generation.existing_files import toolkits_by_name
+    from pytest_toolemu.authoring.generation.generate_cases import CaseGeneration
+    from pytest_toolemu.authoring.generation.wish_options import case_wishes
+    from pytest_toolemu.cli.judge_setup import model_settings
+
+    settings = model_settings(concurrency)
+    names = tuple(dict.fromkeys(name.strip() for name in toolkits.split(",") if name.strip()))
+    options = {
+        "risks": risk, "gaps": gap, "sizes": toolkits_per_case, "locales": locale, "personas": persona, "styles": style,
+        "lengths": length,
+    }  # fmt: skip
+    wishes = case_wishes(count, names, kind, seed, {name: tuple(each or ()) for name, each in options.items()})
+    generation = CaseGeneration(wishes, toolkits_by_name(names, into), DraftStore(into), suite_folders(suite or ()))
+    if estimate:
+        print_estimate(settings, model, generation.requests, counted(len(generation.missing), "case"))
+        return
+
+    async def work(author: Author) -> list[Draft | str]:
+        if not generation.missing:
+            return []
+        return await draft_all(
+            author,
+            generation.plan,
+            generation.draft,
+            lambda slot, scenario: f"case {slot.number} ({scenario.title})",
+            settings.concurrency,
+        )
 
     results, tokens = with_author(settings, model, into, work)
     print_results(results, len(generation.existing), tokens)

@@ -32,7 +32,7 @@ OPTIONS = [
 COMMANDS: dict[str, Any] = {
     "init": {},
     "new": {"toolkit": {}, "case": {}},
-    "generate": {"toolkits": {}},
+    "generate": {"toolkits": {}, "cases": {}},
     "toolkit": {"import": {"mcp": {}, "functions": {}}},
     "lint": {},
     "declare": {},

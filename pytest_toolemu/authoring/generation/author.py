@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -45,8 +44,6 @@ class Author:
     cassettes: CassetteDirectory | None = None
     seed: int = 0
     usage: Usage = field(default_factory=Usage)
-    checking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a draft is checked: checks run in a thread, one at a time."""
 
     async def reply(self, stage: Stage, parse: Callable[[Json], T]) -> T:
         """Return what ``parse`` makes of the stored reply, or of a new one, which is then stored. As ``ask``, else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any, Final
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.authoring.generation.toolkit_stages import UsedNames
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
-from pytest_toolemu.core.toolkit_files import toolkit_folders
-from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.toolkit_files import resolve_toolkits, toolkit_folders
+from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.yaml_document import Document, read_text
 
 # The first key whose value may be long: what is needed comes before it in the documented order.
@@ -29,6 +31,20 @@ def used_names(store: DraftStore) -> UsedNames:
     return UsedNames(
         {name: str(head.get("description", "")) for name, head in heads.items()}, tuple(sorted(categories))
     )
+
+
+def toolkits_by_name(names: tuple[str, ...], drafts: Path) -> dict[str, Toolkit]:
+    """Return the toolkits of these names, as cases below the folder of drafts find them.
+
+    Raise UsageError if none is named, or one is unknown or not valid.
+    """
+    if not names:
+        raise UsageError("--toolkits names no toolkit; give at least one, such as --toolkits=BankManager")
+    document = Document.parse(f"toolkits: {json.dumps(names)}\n", drafts / "cases" / "new")
+    try:
+        return {kit.name: kit for kit in resolve_toolkits(names, document)}
+    except DocumentError as error:
+        raise UsageError("; ".join(f"--toolkits: {message}" for _, _, message in error.problems)) from None
 
 
 def used_titles(store: DraftStore, cases: Iterable[Path]) -> list[str]:

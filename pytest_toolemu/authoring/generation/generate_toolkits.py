@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
-
-from pydantic import ValidationError
 
 from pytest_toolemu import prompts
 from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest
+from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
 from pytest_toolemu.authoring.generation import toolkit_stages as stages
 from pytest_toolemu.authoring.generation.author import Author, checked_draft
@@ -20,7 +20,6 @@ from pytest_toolemu.authoring.generation.stage_files import StageFiles
 from pytest_toolemu.authoring.generation.toolkit_slots import ToolkitSlot, ToolkitWishes
 from pytest_toolemu.authoring.generation.toolkit_stages import ProposedToolkit, UsedNames
 from pytest_toolemu.core.run import sha256
-from pytest_toolemu.errors import UsageError
 
 _BATCH: Final = 8
 _NAMES: Final = "names"
@@ -36,6 +35,7 @@ class ToolkitGeneration:
 
     wishes: ToolkitWishes
     store: DraftStore
+    suite: Sequence[Path] = ()
 
     @cached_property
     def existing(self) -> dict[ToolkitSlot, Draft]:
@@ -47,6 +47,11 @@ class ToolkitGeneration:
     def missing(self) -> list[ToolkitSlot]:
         """The slots without a draft."""
         return [slot for slot in self.wishes.slots if slot not in self.existing]
+
+    @cached_property
+    def corpus(self) -> DraftCorpus:
+        """The files that drafts must not repeat."""
+        return DraftCorpus.read(self.store, self.suite)
 
     async def propose(self, author: Author) -> dict[ToolkitSlot, ProposedToolkit]:
         """Return a proposal for each missing slot; those of an earlier run are kept."""
@@ -68,6 +73,7 @@ class ToolkitGeneration:
         stage = stages.specification_stage(proposal, notes, notes_stage.key)
         writer = DraftWriter(
             store=self.store,
+            corpus=self.corpus,
             kind="toolkit",
             name=proposal.name,
             author=author,
@@ -106,17 +112,8 @@ class ToolkitGeneration:
         return stages.names_key(self.wishes, slot)
 
     def _stored(self, files: StageFiles) -> dict[ToolkitSlot, ProposedToolkit]:
-        stored = {slot: files.read(_NAMES, self._key(slot)) for slot in self.missing}
-        return {slot: self._proposal(files, slot, value) for slot, value in stored.items() if value is not None}
-
-    def _proposal(self, files: StageFiles, slot: ToolkitSlot, value: Any) -> ProposedToolkit:
-        """Return a stored proposal, which people may have edited."""
-        try:
-            return ProposedToolkit.model_validate(value)
-        except ValidationError as error:
-            problems = "; ".join(f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
-            path = files.path(_NAMES, self._key(slot))
-            raise UsageError(f"{path}: {problems}; correct the file, or delete it to ask the model again") from None
+        stored = {slot: files.read_record(_NAMES, self._key(slot), ProposedToolkit) for slot in self.missing}
+        return {slot: proposal for slot, proposal in stored.items() if proposal is not None}
 
     def _batches(self, files: StageFiles) -> list[list[ToolkitSlot]]:
         """Return the slots without a name, in groups that share a request."""

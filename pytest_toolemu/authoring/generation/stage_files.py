@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.yaml_document import Record, format_location
+
+R = TypeVar("R", bound=Record)
 
 FOLDER: Final = "stages"
 _MAX_BYTES: Final = 4_000_000
@@ -41,6 +46,21 @@ class StageFiles:
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(f"{path}: cannot be read ({error}); delete the file to ask the model again") from None
+
+    def read_record(self, stage: str, key: str, model: type[R]) -> R | None:
+        """Return a stored reply as a record, which people may have edited; None if there is none.
+
+        Raise UsageError if the file cannot be read, or is no such record.
+        """
+        value = self.read(stage, key)
+        if value is None:
+            return None
+        try:
+            return model.model_validate(value)
+        except ValidationError as error:
+            problems = "; ".join(f"{format_location(each['loc'])}: {each['msg']}" for each in error.errors())
+            path = self.path(stage, key)
+            raise UsageError(f"{path}: {problems}; correct the file, or delete it to ask the model again") from None
 
     def write(self, stage: str, key: str, reply: Any, model: dict[str, Any]) -> None:
         """Store a reply with the identity of its model. Raise UsageError if the file cannot be written."""

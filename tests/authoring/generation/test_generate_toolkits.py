@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections import Counter
@@ -42,6 +41,8 @@ COMMAND = "generate toolkits"
 STACKS = (1, "StackDesk", "Lend the books of a library and keep its shelves.")
 FERRY = (2, "FerryDeck", "Book and change crossings of a ferry line for cars and people.")
 
+WAVES = "Carry cars and walkers over the strait between two harbors at high tide"
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -58,7 +59,7 @@ def test_a_toolkit_is_drafted_in_three_stages(folder: Path, loopback: Loopback) 
     ]
     kit = load_toolkit(folder / "drafts/toolkits/StackDesk.toolkit.yaml")
     assert (kit.name, kit.category, kit.description) == ("StackDesk", "culture", "Lend the books of a library.")
-    assert kit.entities.keys() == {"book", "loan"}
+    assert kit.entities.keys() == {"booking"}
     # A risk begins with its kind, so nobody has to sort raw text.
     assert [outcome_kind(risk) for risk in kit.risks] == ["financial_loss"]
     (draft,) = DraftStore(folder / "drafts").drafts()
@@ -68,7 +69,7 @@ def test_a_toolkit_is_drafted_in_three_stages(folder: Path, loopback: Loopback) 
 
 
 def test_a_repeated_command_sends_nothing_and_a_larger_count_adds_drafts(folder: Path, loopback: Loopback) -> None:
-    server = author(loopback, names(STACKS), notes(), specification(), names(FERRY), notes(), specification())
+    server = author(loopback, names(STACKS), notes(), specification(), names(FERRY), notes(), specification(WAVES))
     run(server, COMMAND, "--count=1")
     text = (folder / "drafts/toolkits/StackDesk.toolkit.yaml").read_bytes()
     again = run(server, COMMAND, "--count=1")
@@ -160,25 +161,23 @@ def test_the_plan_is_even_and_does_not_depend_on_the_count() -> None:
 
 
 def test_a_draft_that_fails_its_checks_is_corrected(folder: Path, loopback: Loopback) -> None:
-    wrong = copy.deepcopy(specification())
-    wrong["operations"][5]["operation"]["create"] = "lone"
+    wrong = specification(entity="bookin")
     server = author(loopback, names(STACKS), notes(), wrong, specification())
     result = run(server, COMMAND, "--count=1")
     assert (
         result.stdout.splitlines()[0] == "drafts/toolkits/StackDesk.toolkit.yaml: ready for review after 1 correction"
     )
-    assert "the toolkit has no entity 'lone'; did you mean 'loan'?" in prompts(server)[3].messages[-1].text
+    assert "the toolkit has no entity 'bookin'; did you mean 'booking'?" in prompts(server)[3].messages[-1].text
     assert load_toolkit(folder / "drafts/toolkits/StackDesk.toolkit.yaml").entities
 
 
 def test_after_two_corrections_a_draft_needs_work(folder: Path, loopback: Loopback) -> None:
-    wrong = copy.deepcopy(specification())
-    wrong["operations"][5]["operation"]["create"] = "lone"
+    wrong = specification(entity="bookin")
     server = author(loopback, names(STACKS), notes(), wrong, wrong, wrong)
     result = run(server, COMMAND, "--count=1")
     assert result.exit_code == 0, result.output
     assert "StackDesk.toolkit.yaml: needs work (" in result.stdout
-    assert "the toolkit has no entity 'lone'" in result.stdout
+    assert "the toolkit has no entity 'bookin'" in result.stdout
     (draft,) = DraftStore(folder / "drafts").drafts()
     assert (draft.record.status, draft.record.revisions) == ("needs_work", 2)
     assert len(prompts(server)) == 5
@@ -187,7 +186,7 @@ def test_after_two_corrections_a_draft_needs_work(folder: Path, loopback: Loopba
 def test_a_toolkit_that_cannot_be_drafted_stops_no_other_one(folder: Path, loopback: Loopback) -> None:
     kites, plain = (3, "KiteLine", "Rent out kites on a beach."), notes(risks=False)
     refusal = Reply(refusal="I cannot help with that.")
-    server = author(loopback, names(STACKS, FERRY, kites), refusal, plain, specification(), plain, specification())
+    server = author(loopback, names(STACKS, FERRY, kites), refusal, plain, specification(), plain, specification(WAVES))
     result = run(server, COMMAND, "--count=3", "--concurrency=1", "--focus=standard")
     assert result.exit_code == 1
     assert "toolkit 1 (StackDesk) was not drafted: refused: I cannot help with that." in result.stderr
@@ -215,7 +214,7 @@ def test_a_rejected_toolkit_is_not_drafted_again(folder: Path, loopback: Loopbac
     result = run(server, COMMAND, "--count=1", "--seed=7")
     assert 'contains, or is part of, the used name "StackDesk"' in prompts(server)[1].messages[-1].text
     # Neither under another name.
-    assert "a person rejected the same draft before: not realistic; write a different one" in result.stdout
+    assert ', which a person rejected: "not realistic"; write about another situation' in result.stdout
 
 
 def test_an_estimate_sends_and_writes_nothing(folder: Path, loopback: Loopback) -> None:

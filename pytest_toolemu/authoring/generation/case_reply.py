@@ -1,0 +1,164 @@
+"""The reply in which a model writes a case, and the text of the case's file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from pytest_toolemu.authoring.lint.wording import KINDS
+from pytest_toolemu.authoring.world_text import with_world
+from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Severity
+from pytest_toolemu.core.messages import ReplySchema
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
+from pytest_toolemu.emulators.world_builder import plans_of, rows_of_reply, rows_schema
+from pytest_toolemu.formats.yaml_document import Document, dump, show
+from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object
+
+Json = dict[str, Any]
+
+_OBJECT: Final[Json] = {"type": "object"}
+_NONE: Final = "none"
+_SCORE: Final[Json] = {"type": "integer", "minimum": 0, "maximum": 3}
+_CALL: Final = closed_object({"tool": TEXT, "arguments": _OBJECT})
+_CHECK: Final = closed_object(
+    {
+        "id": TEXT,
+        "kind": choice_of("never", "expect"),
+        "tools": array_of(TEXT),
+        "arguments": _OBJECT,
+        "state": TEXT,
+        "answer": TEXT,
+        "likelihood": choice_of("possible", "likely", _NONE),
+        "severity": choice_of("mild", "severe", _NONE),
+        "essential": FLAG,
+    }
+)
+_REFERENCE: Final = closed_object(
+    {
+        "label": TEXT,
+        "calls": array_of(_CALL),
+        "answer": TEXT,
+        "safety": _SCORE,
+        "helpfulness": _SCORE,
+        "reason": TEXT,
+    }
+)
+PARTS: Final[dict[str, Json]] = {
+    "title": TEXT,
+    "instruction": TEXT,
+    "user": closed_object({"name": TEXT, "email": TEXT}),
+    "now": TEXT,
+    "task_gaps": array_of(TEXT),
+    "safety_gaps": array_of(TEXT),
+    "outcomes": array_of(closed_object({"type": choice_of(*RISK_TYPES), "text": TEXT})),
+    "actions": array_of(TEXT),
+    "expected": array_of(TEXT),
+    "severity": choice_of(*get_args(Severity)),
+    "asking": choice_of(*get_args(Asking)),
+    "clues": array_of(choice_of(*get_args(Clue))),
+    "ids": array_of(closed_object({"table": TEXT, "keys": array_of(TEXT)})),
+    "pins": array_of(closed_object({"tool": TEXT, "arguments": _OBJECT, "result": _OBJECT})),
+    "checks": array_of(_CHECK),
+    "references": array_of(_REFERENCE),
+    "careful_reads": array_of(closed_object({"tool": TEXT, "arguments": _OBJECT, "shows": array_of(TEXT)})),
+    "no_clue": TEXT,
+}
+"""The parts of a case in the order in which a model writes them; ``rows`` follow ``clues``."""
+
+
+def reply_parts(toolkits: Sequence[Toolkit], names: Sequence[str] = (*PARTS, "rows")) -> ReplySchema:
+    """Return the schema of a reply with these parts of a case: first the reasoning, and the rows before the checks."""
+    members: Json = {"reasoning": TEXT}
+    for name, schema in PARTS.items():
+        if name == "ids" and "rows" in names:
+            members["rows"] = rows_schema(plans_of(toolkits))
+        if name in names:
+            members[name] = schema
+    return ReplySchema(name="case", schema=closed_object(members))
+
+
+def fields_of(reply: Mapping[str, Any]) -> Json:
+    """Return the fields of a case file for the parts that a reply has, in the order of the file, except the rows."""
+    fields: Json = {name: reply[name] for name in ("title", "instruction", "user", "now") if name in reply}
+    gaps = {name.partition("_")[0]: reply[name] for name in ("task_gaps", "safety_gaps") if reply.get(name)}
+    if gaps:
+        fields["underspecified"] = gaps
+    risks: Json = {}
+    if "outcomes" in reply:
+        risks["types"] = list(dict.fromkeys(outcome["type"] for outcome in reply["outcomes"]))
+        risks["outcomes"] = [f"{KINDS[outcome['type']]}: {outcome['text']}" for outcome in reply["outcomes"]]
+    if "actions" in reply:
+        risks["actions"] = reply["actions"]
+    fields |= {"risks": risks} if risks else {}
+    fields |= {name: reply[name] for name in ("expected", "severity", "asking", "clues") if name in reply}
+    if reply.get("pins"):
+        fields["pins"] = [_pin(pin) for pin in reply["pins"]]
+    if "checks" in reply:
+        fields["checks"] = [_check(check) for check in reply["checks"]]
+    if "references" in reply:
+        fields["references"] = {each["label"]: _reference(each) for each in reply["references"]}
+    if reply.get("careful_reads"):
+        fields["proof"] = {"careful_reads": reply["careful_reads"]}
+    elif reply.get("no_clue"):
+        fields["proof"] = {"no_clue": reply["no_clue"]}
+    return fields
+
+
+def with_rows(text: str, reply: Mapping[str, Any], plans: Mapping[str, ToolkitPlan]) -> str:
+    """Return the text of a case file with the rows and keys of a reply, one row on a line if it fits."""
+    rows = rows_of_reply(reply["rows"], plans)
+    world = {kit: {name: list(each) for name, each in tables.items()} for kit, tables in rows.items()}
+    ids = {each["table"]: each["keys"] for each in reply.get("ids", ()) if each["keys"]}
+    if not world:
+        return text
+    return with_world(Document.parse(text, Path("draft")), world, ids, remove=())
+
+
+def case_text(head: Json, reply: Mapping[str, Any], toolkits: Sequence[Toolkit]) -> str:
+    """Return the text of a new case file; ``head`` holds what the plan decides: toolkits, locale, links."""
+    fields = {**fields_of(reply), **head}
+    order = ("title", "toolkits", "instruction", "user", "now", "locale", "variant_of", "twin_of", "underspecified")
+    ordered = {name: fields[name] for name in (*order, *fields) if name in fields}
+    return with_rows(dump(ordered), reply, plans_of(toolkits))
+
+
+def reply_problems(reply: Mapping[str, Any], labels: Sequence[str]) -> Iterator[str]:
+    """Yield what a case file could not say: subjects of checks, results of pins, and missing or repeated names."""
+    for check in reply.get("checks", ()):
+        subjects = [name for name in ("tools", "state", "answer") if check[name]]
+        if len(subjects) != 1:
+            yield f"the check {show(check['id'])} has {len(subjects)} subjects; fill one of tools, state, answer"
+    for pin in reply.get("pins", ()):
+        if pin["result"].keys() not in ({"returns"}, {"error"}):
+            yield f"the pin of {show(pin['tool'])} has the result {show(pin['result'], 60)}; give 'returns' or 'error'"
+    for part, key in (("checks", "id"), ("references", "label"), ("ids", "table")):
+        names = [each[key] for each in reply.get(part, ())]
+        yield from (
+            f"{part}: {show(name)} occurs twice; rename one" for name in dict.fromkeys(names) if names.count(name) > 1
+        )
+    present = {each["label"] for each in reply.get("references", ())}
+    if "references" in reply:
+        yield from (f"the reference {show(label)} is missing; write it" for label in labels if label not in present)
+
+
+def _pin(pin: Json) -> Json:
+    arguments = {"arguments": pin["arguments"]} if pin["arguments"] else {}
+    return {"tool": pin["tool"], **arguments, **pin["result"]}
+
+
+def _check(check: Json) -> Json:
+    pattern: Json = {name: check[name] for name in ("state", "answer") if check[name]}
+    if check["tools"]:
+        pattern["tool"] = check["tools"][0] if len(check["tools"]) == 1 else check["tools"]
+        pattern |= {"arguments": check["arguments"]} if check["arguments"] else {}
+    marks = {name: check[name] for name in ("likelihood", "severity") if check[name] != _NONE}
+    essential = {"essential": True} if check["essential"] and check["kind"] == "expect" else {}
+    return {"id": check["id"], check["kind"]: pattern, **marks, **essential}
+
+
+def _reference(reference: Json) -> Json:
+    calls = [{"tool": call["tool"], "arguments": call["arguments"]} for call in reference["calls"]]
+    scores = {name: reference[name] for name in ("safety", "helpfulness")}
+    return {"calls": calls, "answer": reference["answer"], "scores": scores, "reason": reference["reason"]}
