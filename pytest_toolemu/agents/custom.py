@@ -6,25 +6,20 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
-import difflib
-import importlib
-import importlib.util
 import inspect
-import pkgutil
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from pytest_toolemu.agents.framework_limits import framework_limit
+from pytest_toolemu.agents.python_objects import load_object
 from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.identity import own_identity
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentStopped, UsageError
-from pytest_toolemu.formats.yaml_document import closest, show
+from pytest_toolemu.formats.yaml_document import show
 
 Function = Callable[[Task, Any], Any]
 """Takes the task and a Toolbox, or a BlockingToolbox if it is not ``async``, and returns the final answer."""
@@ -81,82 +76,10 @@ def custom_agent(function: Function, name: str) -> CustomAgent:
 
 
 def load_custom_agent(target: str) -> CustomAgent:
-    """Load the agent ``package.module:function`` or ``path.py:function``; UsageError if there is none.
-
-    Modules, and relative paths that do not exist below the current folder, are searched on ``sys.path``.
-    """
-    module_name, _, path = target.rpartition(":")
-    if not module_name or not path:
+    """Load the agent ``package.module:function`` or ``path.py:function``; UsageError if there is none."""
+    if not all(target.rpartition(":")[::2]):
         raise UsageError(f"{target!r} does not name an agent; write package.module:function or path.py:function")
-    attribute: Any = _file(Path(module_name), target) if module_name.endswith(".py") else _module(module_name, target)
-    for name in path.split("."):
-        if not hasattr(attribute, name):
-            public = [member for member in dir(attribute) if not member.startswith("_")]
-            raise UsageError(f"agent {target!r}: {module_name} has no {name!r}{closest(name, public)}")
-        attribute = getattr(attribute, name)
-    return custom_agent(attribute, target)
-
-
-def _module(name: str, target: str) -> Any:
-    parent: Any = None
-    parts = name.split(".")
-    for index, part in enumerate(parts):
-        current = ".".join(parts[: index + 1])
-        try:
-            parent = importlib.import_module(current)
-        except ImportError as error:
-            if getattr(error, "name", None) != current:
-                raise UsageError(f"agent {target!r}: importing {current} failed: {error}") from error
-            siblings = pkgutil.iter_modules(getattr(parent, "__path__", None if index == 0 else ()))
-            names = [module.name for module in siblings if not module.name.startswith("_")]
-            # So many modules can be imported that one with a faintly similar name is unrelated.
-            near = difflib.get_close_matches(part, names, n=1, cutoff=0.75)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageError(
-                f"agent {target!r}: there is no module {current!r}{hint}; check the name, and that its folder is on "
-                "the import path (PYTHONPATH)"
-            ) from None
-        except Exception as error:
-            raise _broken(target, current, error) from error
-    return parent
-
-
-def _broken(target: str, module: str, error: Exception) -> UsageError:
-    return UsageError(f"agent {target!r}: importing {module} failed: {type(error).__name__}: {error}")
-
-
-def _file(path: Path, target: str) -> Any:
-    """Import the module in a file: as part of its package if that can be imported, or else by itself."""
-    file = next((file for base in ("", *sys.path) if (file := Path(base, path).resolve()).is_file()), None)
-    if file is None:
-        raise UsageError(
-            f"agent {target!r}: there is no file {path}; a path is relative to the current folder or the project's root"
-        )
-    for base in map(Path, sys.path):
-        if file.is_relative_to(base.resolve()) and base.is_absolute():
-            parts = file.relative_to(base.resolve()).with_suffix("").parts
-            if all(part.isidentifier() for part in parts) and _is_found(".".join(parts), file):
-                return _module(".".join(parts), target)
-    name = re.sub(r"\W", "_", str(file.with_suffix("")))
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise _broken(target, str(path), error) from error
-    return module
-
-
-def _is_found(module: str, file: Path) -> bool:
-    """Return whether importing a module loads this file, and not another one with the same name."""
-    try:
-        spec = importlib.util.find_spec(module)
-    except Exception:  # raised by a parent package, whose own import reports the problem later
-        return False
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file
+    return custom_agent(load_object(target, "agent"), target)
 
 
 @contextlib.contextmanager

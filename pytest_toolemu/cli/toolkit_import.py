@@ -63,6 +63,21 @@ def import_mcp(
         _complete(lambda: tools_of_command(source, timeout, __version__), into, only, diff=diff)
 
 
+@imports.command("openapi")
+def import_openapi(
+    source: Annotated[str, typer.Argument(metavar="FILE|URL", help="OpenAPI 3 document, as JSON or YAML.")],
+    *,
+    only: Only = "",
+    into: Into = None,
+    diff: Diff = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Import the operations of an OpenAPI document. Large schemas are cut; what is cut becomes open."""
+    from pytest_toolemu.authoring.importers.tool_sources.openapi_document import read_openapi
+
+    _complete(lambda: read_openapi(source, timeout, offline=_is_offline()), into, only, diff=diff)
+
+
 @imports.command("functions")
 def import_functions(
     file: Annotated[Path, typer.Argument(help="JSON file with functions as OpenAI, Anthropic, or Gemini take them.")],
@@ -75,6 +90,24 @@ def import_functions(
     from pytest_toolemu.authoring.importers.tool_sources.function_lists import read_functions
 
     _complete(lambda: read_functions(file), into, only, diff=diff)
+
+
+@imports.command("python")
+def import_python(
+    target: Annotated[str, typer.Argument(metavar="MODULE:OBJECT", help="A list of tools, an agent, or a function.")],
+    *,
+    only: Only = "",
+    into: Into = None,
+    diff: Diff = False,
+) -> None:
+    """Import the tools of a Python object, whose module is executed. No tool is called."""
+    import sys
+
+    from pytest_toolemu.authoring.importers.tool_sources.python_tools import read_python_tools
+
+    # As for `python -m`: a command has no folder of the user on its path.
+    sys.path.insert(0, str(Path.cwd()))
+    _complete(lambda: read_python_tools(target), into, only, diff=diff)
 
 
 def _is_offline() -> bool:

@@ -89,6 +89,11 @@ class Document:
         """Parse YAML text; ``path`` is used only in messages."""
         return cls(path, text, _Composer(text, path).compose())
 
+    @classmethod
+    def parse_foreign(cls, text: str, path: Path) -> Document:
+        """Parse YAML that was not written for this package: plain text of which readers differ is text."""
+        return cls(path, text, _ForeignComposer(text, path).compose())
+
     def position(self, loc: Loc) -> tuple[int, int]:
         """Return the line and column, counted from 1, of the part at ``loc``, or of its nearest parent that exists."""
         while loc not in self._marks and loc:
@@ -249,6 +254,19 @@ class _Composer:
 
     def _long_number(self, event: Any) -> Any:
         raise self._error(event, f"the number {show(event.value, 40)} is too large; put it in quotes if it is text")
+
+
+class _ForeignComposer(_Composer):
+    """A pass over a document of another program, which may rely on what this package refuses as ambiguous."""
+
+    def _key(self, event: Any) -> str:
+        return str(event.value)
+
+    def _scalar(self, event: Any) -> Any:
+        try:
+            return super()._scalar(event)
+        except DocumentError:
+            return event.value
 
 
 # Both are cached because the keys and words of schemas occur thousands of times.

@@ -33,7 +33,7 @@ COMMANDS: dict[str, Any] = {
     "init": {},
     "new": {"toolkit": {}, "case": {}},
     "generate": {"toolkits": {}, "cases": {}},
-    "toolkit": {"import": {"mcp": {}, "functions": {}}},
+    "toolkit": {"import": {"mcp": {}, "openapi": {}, "functions": {}, "python": {}}},
     "lint": {},
     "declare": {},
     "migrate": {"pins": {}},

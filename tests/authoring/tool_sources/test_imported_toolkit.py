@@ -45,7 +45,10 @@ def test_what_the_source_does_not_say_is_guessed_and_marked(path: Path) -> None:
 
 def test_what_the_source_says_is_not_marked(path: Path) -> None:
     returns = {"type": "object", "properties": {"lines": {"type": "integer"}}, "required": ["lines"]}
-    tool = tool_of(path, PublishedTool("read_log", "Read.", PARAMETERS, returns, {"no such log": "Gone."}, "read"))
+    tool = tool_of(
+        path,
+        PublishedTool("read_log", "Read.", PARAMETERS, returns=returns, errors={"no such log": "Gone."}, effect="read"),
+    )
     assert (tool.inferred, tool.errors, tool.returns) == ((), {"NoSuchLog": "Gone."}, returns)
     assert lint_rules(path) == set()
 
@@ -83,7 +86,7 @@ def test_the_file_is_commented(path: Path) -> None:
     ],
 )
 def test_every_result_can_be_generated_offline(path: Path, returns: Any, member: str) -> None:
-    tool = tool_of(path, PublishedTool("read_log", "Read.", PARAMETERS, returns))
+    tool = tool_of(path, PublishedTool("read_log", "Read.", PARAMETERS, returns=returns))
     assert member in tool.returns["properties"]
     assert answered_offline(path) == []
 
@@ -92,7 +95,7 @@ HOSTILE = (
     PublishedTool("rm -rf / # '\"", "A\u202eB\x07 !!python/object: &a *a", PARAMETERS),
     PublishedTool("rm_-rf", "The same name after cleaning.", None),
     PublishedTool("日本語", "x" * 5_000_000, {"type": "array"}),
-    PublishedTool("n" * 3000, "", {"$ref": "#"}, {"$ref": "#"}),
+    PublishedTool("n" * 3000, "", {"$ref": "#"}, returns={"$ref": "#"}),
     PublishedTool(
         "yes", "---\n# comment\n\x85...\n%TAG", {"properties": {"on": {"default": "2020-01-01"}, "a\nb": {}}}
     ),
@@ -111,10 +114,9 @@ def test_hostile_text_is_data(path: Path) -> None:
     assert result.guesses["call_as"] == 3
     assert "\x1b" not in path.read_text()
     assert lint_rules(path) == {"inferred", "invisible"}
-    assert list(source.notes) == [
-        "a name that is not [A-Za-z0-9_.-]{1,64} is changed for agents",
-        "a tool is left out, as agents cannot tell its name from that of an earlier one",
-    ]
+    assert source.notes == {
+        "a tool is left out, as agents cannot tell its name from that of an earlier one": ["rm_-rf", "write_log"]
+    }
     assert answered_offline(path) == []
 
 
@@ -192,7 +194,12 @@ class TestDrift:
     def test_changed_parts_are_named(self, path: Path) -> None:
         now = {"type": "object", "properties": {"path": {"type": "integer"}, "all": {}}, "required": ["path"]}
         changed = PublishedTool(
-            "read_log", "Read, then report.", now, {"type": "object"}, {"Gone": "It is gone."}, "write"
+            "read_log",
+            "Read, then report.",
+            now,
+            returns={"type": "object"},
+            errors={"Gone": "It is gone."},
+            effect="write",
         )
         assert self.drift(path, changed, only="^read") == [
             '~ read_log: description: "Read." became "Read, then report."',

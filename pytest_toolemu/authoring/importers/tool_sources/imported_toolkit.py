@@ -57,9 +57,25 @@ def selected(tools: tuple[PublishedTool, ...], only: str) -> tuple[PublishedTool
     return chosen
 
 
+def distinct_tools(tools: Iterable[PublishedTool], notes: Notes) -> dict[str, PublishedTool]:
+    """Return the tools by the names that agents call them by, which providers accept and can tell apart."""
+    distinct: dict[str, PublishedTool] = {}
+    used: set[str] = set()
+    for tool in tools:
+        name = tool.name
+        if not CALLABLE_NAME.fullmatch(name):
+            name = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:MAX_TOOL_NAME].strip("_") or "tool"
+        if provider_name(name) in used:
+            add_note(notes, "a tool is left out, as agents cannot tell its name from that of an earlier one", name)
+            continue
+        used.add(provider_name(name))
+        distinct[name] = tool
+    return distinct
+
+
 def toolkit_of(published: PublishedToolkit, tools: Iterable[PublishedTool], name: str) -> Json:
     """Return the toolkit, as in a file. ``published.notes`` receives what was changed or left out."""
-    distinct = _distinct(tools, published.notes)
+    distinct = distinct_tools(tools, published.notes)
     names = tool_names(distinct)
     return {
         "name": name,
@@ -69,23 +85,6 @@ def toolkit_of(published: PublishedToolkit, tools: Iterable[PublishedTool], name
         or f"Tools of {truncated(published.origin, 200)}.",
         "tools": [_tool(published, tool, names[key], key) for key, tool in distinct.items()],
     }
-
-
-def _distinct(tools: Iterable[PublishedTool], notes: Notes) -> dict[str, PublishedTool]:
-    """Return the tools by the names that agents call them by, which providers accept and can tell apart."""
-    distinct: dict[str, PublishedTool] = {}
-    used: set[str] = set()
-    for tool in tools:
-        name = tool.name
-        if not CALLABLE_NAME.fullmatch(name):
-            name = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:MAX_TOOL_NAME].strip("_") or "tool"
-            add_note(notes, f"a name that is not {CALLABLE_NAME.pattern} is changed for agents", name)
-        if provider_name(name) in used:
-            add_note(notes, "a tool is left out, as agents cannot tell its name from that of an earlier one", name)
-            continue
-        used.add(provider_name(name))
-        distinct[name] = tool
-    return distinct
 
 
 def _tool(published: PublishedToolkit, tool: PublishedTool, name: str, call_as: str) -> Json:
@@ -124,7 +123,8 @@ def _parameters(published: PublishedToolkit, tool: PublishedTool) -> tuple[Json,
     schema, is_cut = _converted(published, tool.parameters)
     is_object = schema.get("type", "object") == "object"
     schema = {**schema, "type": "object"} if is_object else {}
-    return {"type": "object", "properties": schema.pop("properties", {}), **schema}, is_object and not is_cut
+    is_stated = tool.parameters_are_stated and is_object and not is_cut
+    return {"type": "object", "properties": schema.pop("properties", {}), **schema}, is_stated
 
 
 def _returns(published: PublishedToolkit, tool: PublishedTool, name: str) -> tuple[Json, bool]:
@@ -137,7 +137,7 @@ def _returns(published: PublishedToolkit, tool: PublishedTool, name: str) -> tup
     is_object = schema.get("type") == "object" or ("type" not in schema and "properties" in schema)
     result = {**schema, "type": "object"} if is_object and "anyOf" not in schema else _object({"result": schema})
     if _can_be_generated(result, name):
-        return result, is_object and not is_cut
+        return result, tool.returns_are_stated and is_object and not is_cut
     flat = {key: _without_parts(part) for key, part in result.get("properties", {}).items()}
     result = {"type": "object", "properties": flat, "required": result.get("required", [])}
     return (result if flat and _can_be_generated(result, name) else guess), False

@@ -19,13 +19,15 @@ class PublishedTool:
     """One tool: what its source says about it. None stands for what the source does not say.
 
     ``name`` is the source's own. ``parameters`` and ``returns`` are JSON Schemas as they were published, of any form.
-    ``effect_is_stated`` is False if ``effect`` is a guess that is better than one by the name.
+    A part is not ``stated`` if it is a guess, which only this source allows, or not all that the source says.
     """
 
     name: str
     description: str = ""
     parameters: Any = None
+    parameters_are_stated: bool = True
     returns: Any = None
+    returns_are_stated: bool = True
     errors: Mapping[str, str] | None = None
     effect: Effect | None = None
     effect_is_stated: bool = True

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.authoring.importers.tool_sources.imported_toolkit import selected, toolkit_of
+from pytest_toolemu.authoring.importers.tool_sources.imported_toolkit import distinct_tools, selected, toolkit_of
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.importers.tool_sources.toolkit_text import toolkit_name
 from pytest_toolemu.core.toolkit import Tool, callable_tools
@@ -33,22 +33,22 @@ def differences(published: PublishedToolkit, path: Path, only: str) -> list[str]
     kept = {
         called: tool for called, _, tool in callable_tools((load_toolkit(path),)) if not only or occurs(only, called)
     }
-    sources = {tool.name: tool for tool in chosen}
+    sources = distinct_tools(chosen, {})
     lines = [f"+ {called}: only the source has it" for called in now if called not in kept]
     lines += [f"- {called}: only the file has it" for called in kept if called not in now]
     for called, tool in now.items():
         if called in kept:
-            parts = _stated(sources.get(called), tool)
+            parts = _stated(sources[called], tool)
             lines += [f"~ {called}: {line}" for line in _changes(kept[called], parts)]
     return lines
 
 
-def _stated(source: PublishedTool | None, tool: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(source: PublishedTool, tool: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a tool that its source states, at least in part."""
     stated = {"description": tool["description"], "parameters": tool["parameters"]}
-    if source is None or source.returns is not None:
+    if source.returns is not None:
         stated["returns"] = tool["returns"]
-    if source is not None and source.errors:
+    if source.errors:
         stated["errors"] = tool["errors"]
     if "effect" not in tool.get("inferred", ()):
         stated["effect"] = tool["effect"]

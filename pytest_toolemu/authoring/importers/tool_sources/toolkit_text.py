@@ -17,11 +17,11 @@ from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, dump
 
 _COMMENTS: Final = {
-    "call_as": "The source's own name has characters that providers refuse.",
-    "description": "The source gives none, or a longer one.",
-    "parameters": "The source gives no schema, or one that is larger, recursive, or not valid.",
-    "returns": "The source does not say what the tool returns, or not as an object of this size.",
-    "errors": "The source names no errors. Without any, no call could fail.",
+    "call_as": "Changed: the source's own name has characters that providers refuse.",
+    "description": "Not stated by the source, or cut.",
+    "parameters": "Not stated by the source, or cut: its schema is larger, recursive, or not valid.",
+    "returns": "Not stated by the source, or changed: an object, of which parts may be cut.",
+    "errors": "Not stated by the source. Without any, no call could fail.",
     "effect": "A guess: read, write (can be undone), destructive (data is lost), or irreversible.",
 }
 _ORIGIN_LENGTH: Final = 200
@@ -97,4 +97,7 @@ def _tool_text(tool: Mapping[str, Any]) -> str:
 def _member_lines(key: str, value: Any, inferred: tuple[str, ...]) -> Iterator[str]:
     if key in inferred:
         yield f"# {_COMMENTS[key]}"
+    if key == "inferred":
+        yield f"inferred: [{', '.join(value)}]"  # one line, which is easy to remove
+        return
     yield from dump({key: value}).rstrip("\n").split("\n")

@@ -1,0 +1,43 @@
+"""Tools of frameworks become toolkits: ``toolemu toolkit import python``."""
+
+from __future__ import annotations
+
+import agents
+import pydantic_ai
+from agents import function_tool
+from pydantic_ai import FunctionToolset, RunContext
+
+from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool
+from pytest_toolemu.authoring.importers.tool_sources.python_tools import published_tools_of
+
+
+def by_name(value: object) -> dict[str, PublishedTool]:
+    return {tool.name: tool for tool in published_tools_of(value, {})}
+
+
+def test_an_agent_of_the_openai_agents_sdk() -> None:
+    @function_tool
+    def forecast(city: str, days: int = 1) -> str:
+        """Forecast the weather."""
+        raise AssertionError((city, days))
+
+    tools = by_name(agents.Agent(name="weather", tools=[forecast, agents.WebSearchTool()]))
+    assert list(tools) == ["forecast"]
+    assert tools["forecast"].description == "Forecast the weather."
+    assert set(tools["forecast"].parameters["properties"]) == {"city", "days"}
+
+
+def test_an_agent_of_pydantic_ai() -> None:
+    def flip() -> bool:
+        """Flip a coin."""
+        raise AssertionError
+
+    def roll(context: RunContext[None], sides: int) -> int:
+        """Roll a die."""
+        raise AssertionError((context, sides))
+
+    tools = by_name(pydantic_ai.Agent(tools=[flip], toolsets=[FunctionToolset([roll])]))
+    assert {name: list(tool.parameters["properties"]) for name, tool in tools.items()} == {
+        "flip": [],
+        "roll": ["sides"],
+    }
