@@ -11,6 +11,7 @@ import typer
 from pytest_toolemu.cli import (
     calibrate,
     compare,
+    connect,
     declare,
     draft_checks,
     gates,
@@ -21,6 +22,7 @@ from pytest_toolemu.cli import (
     reports,
     review,
     scaffold,
+    serve,
     slurm,
     toolkit_import,
     worlds,
@@ -56,6 +58,8 @@ app.command("show")(reports.show)
 app.command("judge")(judge.judge)
 app.command("declare")(declare.declare)
 app.command("calibrate")(calibrate.calibrate)
+app.command("serve")(serve.serve)
+app.command("connect")(connect.connect)
 app.command("label")(labels.label)
 app.command("agreement")(labels.agreement)
 app.command("check")(draft_checks.check)

@@ -56,7 +56,7 @@ def judge_settings(
         "toolemu_concurrency": concurrency,
         "toolemu_checks": checks,
     }
-    settings = _settings(options)
+    settings = command_settings(options)
     if not settings.evaluator:
         raise UsageError(
             "no evaluator is given; name a model, such as --evaluator=claude-sonnet-5-5, or use --evaluator=checks"
@@ -162,10 +162,10 @@ def with_components(settings: Settings, create: Callable[[Components], C], work:
 
 def model_settings(concurrency: int | None) -> Settings:
     """Return the settings of a command that asks one model, from ``TOOLEMU_*`` variables and the defaults."""
-    return _settings({"toolemu_concurrency": concurrency})
+    return command_settings({"toolemu_concurrency": concurrency})
 
 
-def _settings(options: dict[str, Any]) -> Settings:
+def command_settings(options: dict[str, Any]) -> Settings:
     """Return the settings from these options, the environment, and ``.env``; warn of unknown variables."""
     from pytest_toolemu.core.environment import load_env, toolemu_variables
     from pytest_toolemu.settings import resolve, unknown_variables
@@ -179,7 +179,7 @@ def _settings(options: dict[str, Any]) -> Settings:
 
 def draft_settings(judge: str | None) -> Settings:
     """Return the settings of checks on drafts: the judge, if any, is the only evaluator next to each case's checks."""
-    return _settings({"toolemu_evaluator": [judge] if judge else ["checks"]})
+    return command_settings({"toolemu_evaluator": [judge] if judge else ["checks"]})
 
 
 async def run_concurrently(jobs: Sequence[Job[T]], limit: int, title: str = "judging") -> list[T]:

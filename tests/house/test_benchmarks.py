@@ -58,6 +58,13 @@ def test_the_cpu_benchmark_prints_the_cost_per_call() -> None:
         assert re.search(rf"{provider} +{figures}  target: under 1 ms, (met|MISSED)", output)
 
 
+def test_the_mcp_benchmark_prints_the_cost_per_call() -> None:
+    output = report("benchmarks.mcp", "--cases=4", "--calls=2")
+    for name in ("of many cases", "of one case"):
+        figures = rf"{MILLISECONDS} \(whole {MILLISECONDS} - toolbox {MILLISECONDS}\)"
+        assert re.search(rf"^{name} +{figures}  target: under 3 ms, (met|MISSED)$", output, re.MULTILINE)
+
+
 def test_the_world_benchmark_prints_checks_worlds_and_calls_beside_plain_tables() -> None:
     output = report("benchmarks.worlds", "--cases=4")
     for name, target in (

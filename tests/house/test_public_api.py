@@ -49,6 +49,8 @@ COMMANDS: dict[str, Any] = {
     "show": {},
     "judge": {},
     "calibrate": {},
+    "serve": {},
+    "connect": {},
     "label": {},
     "agreement": {},
     "check": {},
