@@ -110,6 +110,24 @@ def import_python(
     _complete(lambda: read_python_tools(target), into, only, diff=diff)
 
 
+@imports.command("capture")
+def import_capture(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="The command that runs an agent.")],
+    *,
+    only: Only = "",
+    into: Into = None,
+    diff: Diff = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Run an agent until its first request to a model, and import the tools in it. No model is reached.
+
+    The agent must send its requests to OPENAI_BASE_URL or ANTHROPIC_BASE_URL.
+    """
+    from pytest_toolemu.authoring.importers.tool_sources.request_capture import capture_tools
+
+    _complete(lambda: capture_tools(command, timeout), into, only, diff=diff)
+
+
 def _is_offline() -> bool:
     from pytest_toolemu.cli.judge_setup import model_settings
 

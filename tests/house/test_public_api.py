@@ -33,7 +33,7 @@ COMMANDS: dict[str, Any] = {
     "init": {},
     "new": {"toolkit": {}, "case": {}},
     "generate": {"toolkits": {}, "cases": {}},
-    "toolkit": {"import": {"mcp": {}, "openapi": {}, "functions": {}, "python": {}}},
+    "toolkit": {"import": {"mcp": {}, "openapi": {}, "functions": {}, "python": {}, "capture": {}}},
     "lint": {},
     "declare": {},
     "migrate": {"pins": {}},

@@ -1,0 +1,138 @@
+"""The tools of any agent: a program is run until its first request to a model, which contains them.
+
+The program's requests go to an endpoint of this process, in the formats of OpenAI and Anthropic. No model is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.agents.mcp.http_connection import HttpConnection
+from pytest_toolemu.agents.mcp.http_request import HttpRequest, HttpResponse
+from pytest_toolemu.agents.mcp.tool_server import refusal
+from pytest_toolemu.agents.programs.running_program import RunningProgram, running
+from pytest_toolemu.authoring.importers.notes import Notes
+from pytest_toolemu.authoring.importers.tool_sources.function_lists import functions_in
+from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
+from pytest_toolemu.authoring.importers.traces.json_values import load_json
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.yaml_document import too_deep
+
+_KEY: Final = "recorded-by-toolemu"
+_LOG: Final = 600
+_RECORDED: Final = "toolemu has recorded the tools of this request and sends no reply; the agent can end here"
+_NO_TOOLS: Final = "toolemu records requests with tools and sends no replies; this request has no tools"
+
+
+def capture_tools(command: Sequence[str], seconds: float) -> PublishedToolkit:
+    """Run a program and return the tools of its first request with tools. Raise UsageError if it sends none in time."""
+    return asyncio.run(_capture(command, seconds))
+
+
+async def _capture(command: Sequence[str], seconds: float) -> PublishedToolkit:
+    name = truncated(shlex.join(command), 80)
+    endpoint = RecordingEndpoint()
+    server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(endpoint.answer), "127.0.0.1", 0)
+    try:
+        environ = endpoint.environment(server.sockets[0].getsockname()[1], os.environ)
+        async with running(command, b"", folder=Path.cwd(), environ=environ) as program:
+            ended = asyncio.ensure_future(program.wait())
+            await asyncio.wait([endpoint.recorded, ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+            status = program.status
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{name}: cannot be started: {reason}; give the command after '--', as in a shell") from None
+    finally:
+        server.close()
+    if not endpoint.recorded.done():
+        raise UsageError(f"{name}: {_failure(endpoint.requests, status, seconds, program)}")
+    return PublishedToolkit(
+        _stem(command), f"the program {_stem(command)}", endpoint.recorded.result(), notes=endpoint.notes
+    )
+
+
+def _failure(requests: int, status: int | None, seconds: float, program: RunningProgram) -> str:
+    ending = f"did not end within {seconds:g} s" if status is None else f"ended with status {status}"
+    if requests:
+        problem = f"sent {counted(requests, 'request')} to a model, but none with tools that it executes itself"
+        remedy = "give it a task for which it offers its tools"
+    else:
+        problem = "sent no request to a model"
+        remedy = (
+            "it must read OPENAI_BASE_URL or ANTHROPIC_BASE_URL, and may need a task or more --timeout"
+        )
+    log = " ".join(program.log.split())[-_LOG:]
+    return f"{ending} and {problem}; {remedy}; stderr: {log or 'empty'}"
+
+
+def _stem(command: Sequence[str]) -> str:
+    """Return the name of the script that an interpreter runs, or of the program."""
+    script = next((word for word in command[1:] if not word.startswith("-") and Path(word).is_file()), command[0])
+    return truncated(Path(script).name.partition(".")[0] or "Agent", 40)
+
+
+class RecordingEndpoint:
+    """Records the tools of the first request with tools, and answers every request with an error.
+
+    Clients do not repeat a request after this error, as they do after others. ``requests`` counts those to a model.
+    """
+
+    def __init__(self) -> None:
+        self.recorded: asyncio.Future[tuple[PublishedTool, ...]] = asyncio.get_running_loop().create_future()
+        self.notes: Notes = {}
+        self.requests = 0
+        self._token = secrets.token_urlsafe(16)
+        self._port = 0
+
+    def environment(self, port: int, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of the program, with which its clients send all requests to this endpoint."""
+        self._port = port
+        url = f"http://127.0.0.1:{port}/{self._token}"
+        # Clients refuse to work without a key. A real one is only sent to this process.
+        keys = {name: environ.get(name) or _KEY for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")}
+        bypass = {name: ",".join(filter(None, [environ.get(name), "127.0.0.1"])) for name in ("NO_PROXY", "no_proxy")}
+        urls = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
+        return {**environ, **keys, **bypass, **urls}
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Record the tools in a request, and return the error."""
+        if problem := refusal(request, self._port):
+            return problem
+        if not request.path.startswith(f"/{self._token}/"):
+            return _error(HTTPStatus.NOT_FOUND, "nothing is served at this path")
+        if request.method != "POST":
+            return _error(HTTPStatus.NOT_FOUND, "only requests to models are recorded")
+        self.requests += 1
+        notes: Notes = {}
+        tools = tuple(_tools(request.body, notes))
+        if tools and not self.recorded.done():
+            self.notes = notes
+            self.recorded.set_result(tools)
+        return _error(HTTPStatus.BAD_REQUEST, _RECORDED if tools else _NO_TOOLS)
+
+
+def _tools(body: bytes, notes: Notes) -> list[PublishedTool]:
+    try:
+        value = load_json(body.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(value, dict) or too_deep(value):
+        return []
+    offered = {key: value[key] for key in ("tools", "functions") if isinstance(value.get(key), list)}
+    return list(functions_in(offered, notes)) if offered else []
+
+
+def _error(status: HTTPStatus, message: str) -> HttpResponse:
+    """Return an error in the formats of both providers."""
+    error: dict[str, Any] = {"type": "invalid_request_error", "message": message, "code": "toolemu_capture"}
+    return HttpResponse(status, {"type": "error", "error": error})
