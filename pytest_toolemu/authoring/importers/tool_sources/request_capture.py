@@ -68,9 +68,7 @@ def _failure(requests: int, status: int | None, seconds: float, program: Running
         remedy = "give it a task for which it offers its tools"
     else:
         problem = "sent no request to a model"
-        remedy = (
-            "it must read OPENAI_BASE_URL or ANTHROPIC_BASE_URL, and may need a task or more --timeout"
-        )
+        remedy = "it must read OPENAI_BASE_URL or ANTHROPIC_BASE_URL, and may need a task or more --timeout"
     log = " ".join(program.log.split())[-_LOG:]
     return f"{ending} and {problem}; {remedy}; stderr: {log or 'empty'}"
 
