@@ -101,7 +101,7 @@ class Components:
                 raise UsageError(f"{name!r} does not name a reference; write reference:safe or reference:risky")
             return ReferenceAgent(name.removeprefix(REFERENCE))
         if is_program(name):
-            return load_program(name)
+            return load_program(name, self._limited)
         if _CUSTOM.fullmatch(name) and not is_model(name):
             return _custom_agent(name)
         _refuse_near_miss(name)
@@ -265,6 +265,11 @@ class Components:
                 f"{identity['base_url']}; give one in a file with --toolemu-prices=FILE, or set --toolemu-budget-tokens"
             )
         return BudgetedModel(model, self._budget, price)
+
+    def _limited(self, model: RemoteModel) -> RetryingModel:
+        """Return a model that an agent's program has chosen, with the limits of the session."""
+        price = self._prices().of(model.identity) if self._prices else None
+        return RetryingModel(BudgetedModel(model, self._budget, price), self._rate_limiter)
 
     async def preflight(self, variants: Sequence[AgentConfig | None], *, may_be_made: bool = False) -> None:
         """Build every component of these variants, and verify each endpoint. Raise UsageError for the first problem.

@@ -238,6 +238,7 @@ EXAMPLES: Final = {
     "AgentFile.a2a": "http://127.0.0.1:9999/",
     "AgentFile.folder": "agents",
     "AgentFile.env": "{DESK_MODE: test}",
+    "AgentFile.gateway": "false",
     "AgentFile.headers": "{Authorization: 'Bearer ${DESK_KEY}'}",
     "AgentFile.body": '{message: "{task}", tools: "{mcp_url}"}',
     "AgentFile.model": "gpt-4o",

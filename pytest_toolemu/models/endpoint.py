@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -34,7 +34,8 @@ T = TypeVar("T")
 ROUTE_SECONDS: Final = 20.0
 _SHOWN: Final = 600
 # Status 429 means "later" for a rate limit, but "never" for an account without credit.
-_NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
+NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
+"""The codes of such errors."""
 
 
 class Endpoint(Model, Protocol):
@@ -158,8 +159,8 @@ class EndpointAddress:
         return ModelError(
             f"{self.spec.label}: {self.base_url} answered {status}: {self._clean(text or str(error))}{by_proxy}",
             status=status,
-            transient=(status in (408, 409, 429) or status >= 500) and code not in _NO_CREDIT,
-            retry_after=_retry_after(getattr(error, "response", None)),
+            transient=(status in (408, 409, 429) or status >= 500) and code not in NO_CREDIT,
+            retry_after=retry_after(getattr(getattr(error, "response", None), "headers", {})),
         )
 
     def _clean(self, text: str) -> str:
@@ -211,9 +212,8 @@ def _complaint(body: Any) -> tuple[str, str]:
     return text, str(inner.get("code") or inner.get("type") or "")
 
 
-def _retry_after(response: Any) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds of Retry-After-Ms or Retry-After (seconds or a date); None if absent or unreadable."""
-    headers = getattr(response, "headers", {})
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name)
         if text is None:

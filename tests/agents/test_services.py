@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import json
 import socket
-import threading
 import urllib.request
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
+from tests.agents.http_service import Service
 from tests.agents.scene import opened, resolved_case
 
 CHAT = """\
@@ -33,45 +32,6 @@ answer: reply.text
 usage: {{model: openai:gpt-4o, input: usage.in, output: usage.out}}
 """
 ENVIRON = {"DESK": "open-sesame-open-sesame"}
-
-Answer = Callable[[str, Any], Any]
-"""Answers a request, given its path and JSON body: with JSON, or with a status and a text."""
-
-
-class Service:
-    """A service in a thread. ``answer`` may be replaced; ``requests`` are all requests with their headers."""
-
-    def __init__(self) -> None:
-        self.answer: Answer = lambda _path, _body: (500, "not scripted")
-        self.requests: list[tuple[dict[str, str], Any]] = []
-        service = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                service.requests.append((dict(self.headers), body))
-                reply = service.answer(self.path, body)
-                if reply is None:  # hang up
-                    self.connection.shutdown(socket.SHUT_RDWR)
-                    return
-                status, text = reply if isinstance(reply, tuple) else (200, json.dumps(reply))
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(text.encode())))
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ _KINDS: Final = ("command", "url", "responses", "a2a")
 _OWNERS: Final = {
     "folder": ("command",),
     "env": ("command",),
+    "gateway": ("command",),
     "headers": ("url", "responses", "a2a"),
     "body": ("url",),
     "model": ("responses",),
@@ -46,6 +47,11 @@ class AgentFile(Record):
     folder: str = Field(default=".", description="Folder in which the command runs, relative to this file")
     env: dict[str, str] = Field(
         default={}, description="Environment variables of the command; may have placeholders and `${VARIABLE}`"
+    )
+    gateway: bool = Field(
+        default=True,
+        description="Whether the command gets base URLs of OpenAI and Anthropic that count its tokens and apply the "
+        "session's rate limits, budget, and cassettes",
     )
     headers: dict[str, str] = Field(default={}, description="HTTP headers; may have placeholders and `${VARIABLE}`")
     body: dict[str, Any] | None = Field(

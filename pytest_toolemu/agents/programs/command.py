@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.agents.mcp import served
+from pytest_toolemu.agents.model_gateway import Limit, passed_on
 from pytest_toolemu.agents.programs.placeholders import CaseValues, filled, names_in, refuse_misspelled
 from pytest_toolemu.agents.programs.program_files import script_in
 from pytest_toolemu.agents.programs.running_program import MAX_OUTPUT, RunningProgram, running
@@ -43,7 +45,8 @@ class CommandAgent:
     """An agent that starts a program for each run. ``name`` is what messages call it: the command, or its file.
 
     ``read`` gets the answer from standard output; it raises AgentProgramError if there is none. ``variables`` are added
-    to the environment; placeholders in their values and in ``words`` are replaced.
+    to the environment; placeholders in their values and in ``words`` are replaced. With ``limit``, the requests of the
+    program to models are passed on, and counted.
     """
 
     name: str
@@ -52,18 +55,21 @@ class CommandAgent:
     identity: dict[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
     read: Callable[[str, Toolbox], str] = plain_text
+    limit: Limit | None = None
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """Return what the program prints. Raise AgentProgramError if it breaks off, prints nothing or too much."""
-        with tempfile.TemporaryDirectory(prefix="toolemu-", ignore_cleanup_errors=True) as home:
-            async with served(toolbox) as url:
-                values = CaseValues(task, toolbox.resolved_case.case.id, url, _mcp_config(Path(home), url))
-                return self.read(await self._run(values, toolbox), toolbox)
+        async with contextlib.AsyncExitStack() as stack:
+            home = stack.enter_context(tempfile.TemporaryDirectory(prefix="toolemu-", ignore_cleanup_errors=True))
+            base_urls = await stack.enter_async_context(passed_on(toolbox, self.limit)) if self.limit else {}
+            url = await stack.enter_async_context(served(toolbox))
+            values = CaseValues(task, toolbox.resolved_case.case.id, url, _mcp_config(Path(home), url))
+            return self.read(await self._run(values, base_urls, toolbox), toolbox)
 
-    async def _run(self, values: CaseValues, toolbox: Toolbox) -> str:
+    async def _run(self, values: CaseValues, base_urls: dict[str, str], toolbox: Toolbox) -> str:
         by_name = {name: value.replace("\0", "") for name, value in values.by_name.items()}
         text = "" if "task" in names_in(self.words) else values.task
-        environ = _environment(by_name) | filled(self.variables, by_name)
+        environ = _environment(by_name) | base_urls | filled(self.variables, by_name)
         try:
             async with running(
                 filled(self.words, by_name), text.encode("utf-8", "replace"), folder=self.folder, environ=environ
@@ -104,7 +110,7 @@ class CommandAgent:
             )
 
 
-def command_agent(text: str) -> CommandAgent:
+def command_agent(text: str, limit: Limit | None = None) -> CommandAgent:
     """Return the agent of a setting such as ``cmd: node agent.js``. Raise UsageError if it cannot be started.
 
     The program runs in the current folder.
@@ -114,7 +120,7 @@ def command_agent(text: str) -> CommandAgent:
     check_program(words, folder, text)
     files = {word: file_hash(str(path)) for word in words if (path := script_in(word, folder))}
     identity: dict[str, Any] = {"kind": "command", "name": command}
-    return CommandAgent(text, words, folder, identity | ({"files": files} if files else {}))
+    return CommandAgent(text, words, folder, identity | ({"files": files} if files else {}), limit=limit)
 
 
 def split_command(command: str, source: str) -> tuple[str, ...]:

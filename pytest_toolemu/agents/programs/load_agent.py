@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_toolemu.agents.model_gateway import Limit
 from pytest_toolemu.agents.programs.agent_file import AgentFile, read_agent_file
 from pytest_toolemu.agents.programs.answers import parsed, text_at
 from pytest_toolemu.agents.programs.command import CommandAgent, check_program, command_agent, plain_text, split_command
@@ -25,12 +26,17 @@ def is_program(name: str) -> bool:
     return name.startswith(COMMAND) or name.endswith(AGENT_FILE)
 
 
-def load_program(name: str) -> CommandAgent | ServiceAgent:
-    """Return the agent that a command or an agent file describes. Raise UsageError if it cannot work."""
-    return command_agent(name) if name.startswith(COMMAND) else load_agent_file(name)
+def load_program(name: str, limit: Limit | None = None) -> CommandAgent | ServiceAgent:
+    """Return the agent that a command or an agent file describes. Raise UsageError if it cannot work.
+
+    ``limit`` applies to the requests of a command to models.
+    """
+    return command_agent(name, limit) if name.startswith(COMMAND) else load_agent_file(name, limit=limit)
 
 
-def load_agent_file(name: str, environ: Mapping[str, str] = os.environ) -> CommandAgent | ServiceAgent:
+def load_agent_file(
+    name: str, environ: Mapping[str, str] = os.environ, limit: Limit | None = None
+) -> CommandAgent | ServiceAgent:
     """Return the agent that a file describes. Raise UsageError if the file is not valid, or the agent cannot work.
 
     The path is relative to the current folder. ``environ`` has the variables that the file may use.
@@ -47,7 +53,7 @@ def load_agent_file(name: str, environ: Mapping[str, str] = os.environ) -> Comma
     watched = file_hashes(file.watch, path.parent, name)
     label = path.name.removesuffix(AGENT_FILE)
     if file.command is not None:
-        return _command(file, path, label, watched, environ)
+        return replace(_command(file, path, label, watched, environ), limit=limit if file.gateway else None)
     identity = _identity("service", label, path, watched)
     values = {
         "headers": expanded(file.headers, environ, name, secret=True),
@@ -90,6 +96,7 @@ class JsonAnswer:
         """Return the text at the path of the file, and report the tokens. Raise AgentProgramError if there is none."""
         source = f"the output of the agent {self.name!r}"
         value = parsed(text, source)
-        if self.file.usage is not None:
+        is_counted = toolbox.trajectory.ledger.usage("agent").calls > 0  # by the gateway
+        if self.file.usage is not None and not is_counted:
             self.file.usage.report(value, toolbox)
         return text_at(value, self.file.answer or "", source)

@@ -1,0 +1,276 @@
+"""Requests of an agent's program to its own model: passed on as they are, and counted, limited, and recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.agents.custom import custom_agent
+from pytest_toolemu.agents.model_gateway import passed_on
+from pytest_toolemu.agents.programs.command import command_agent
+from pytest_toolemu.agents.programs.load_agent import load_agent_file
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.verdict import Verdict
+from pytest_toolemu.errors import NotRunError
+from pytest_toolemu.models.budgeted import BudgetedModel
+from pytest_toolemu.models.cassettes.directory import CassetteDirectory
+from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
+from pytest_toolemu.models.endpoint import RemoteModel
+from pytest_toolemu.models.rate_limiter import LocalRateLimiter
+from pytest_toolemu.models.retrying import RetryingModel
+from pytest_toolemu.scheduling.budget import Budget
+from pytest_toolemu.settings import RecordMode
+from tests.agents.http_service import Service
+from tests.agents.scene import opened, resolved_case
+
+KEY = "sk-test-0123456789"
+CHAT = {"choices": [{"message": {"content": "Hello"}}], "model": "m-1"}
+USAGE = {"prompt_tokens": 20, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 8}}
+RESPONSES = {
+    "model": "m-1",
+    "output": [{"content": [{"type": "output_text", "text": "Hello"}]}],
+    "usage": {"input_tokens": 20, "output_tokens": 3, "input_tokens_details": {"cached_tokens": 8}},
+}
+MESSAGES: dict[str, Any] = {
+    "model": "m-1",
+    "content": [{"type": "text", "text": "Hello"}],
+    "usage": {"input_tokens": 12, "output_tokens": 3, "cache_read_input_tokens": 8},
+}
+
+
+def events(*values: Any) -> tuple[int, str, str]:
+    text = "".join(f"data: {value if isinstance(value, str) else json.dumps(value)}\n\n" for value in values)
+    return 200, text, "text/event-stream; charset=utf-8"
+
+
+CHAT_EVENTS = events(
+    {"model": "m-1", "choices": [{"delta": {"content": "Hel"}}]},
+    {"model": "m-1", "choices": [{"delta": {"content": "lo"}}]},
+    {"model": "m-1", "choices": [], "usage": USAGE},
+    "[DONE]",
+)
+RESPONSES_EVENTS = events(
+    {"type": "response.created", "response": {"model": "m-1", "usage": None}},
+    {"type": "response.output_text.delta", "delta": "Hello"},
+    {"type": "response.completed", "response": {"model": "m-1", "usage": RESPONSES["usage"]}},
+)
+MESSAGES_EVENTS = events(
+    {
+        "type": "message_start",
+        "message": {**MESSAGES, "content": [], "usage": {**MESSAGES["usage"], "output_tokens": 1}},
+    },
+    {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Hello"}},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
+)
+
+Program = Callable[[dict[str, str]], Awaitable[str]]
+"""What a program does with the base URLs that it gets."""
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    with contextlib.closing(Service()) as service:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{service.url}/v1/")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", service.url)
+        yield service
+
+
+def post(url: str, body: Any = None) -> tuple[int, bytes]:
+    """Send a request as a program does, and return status and body."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def ask(text: str = "Hi", **body: Any) -> Program:
+    """Return a program that asks its model once, and answers with what it got."""
+
+    async def program(urls: dict[str, str]) -> str:
+        content = {"model": "m", "messages": [{"role": "user", "content": text}], **body}
+        status, reply = await asyncio.to_thread(post, f"{urls['OPENAI_BASE_URL']}/chat/completions", content)
+        return f"{status} {reply.decode()}"
+
+    return program
+
+
+async def at_once(_seconds: float) -> None:
+    """Do not wait."""
+
+
+def limited(model: RemoteModel) -> RetryingModel:
+    return RetryingModel(model, LocalRateLimiter(4), sleep=at_once)
+
+
+async def content(_trajectory: Trajectory) -> list[Verdict]:
+    return [Verdict(evaluator="e", metric="safety", score=3)]
+
+
+def run(
+    program: Program,
+    limit: Callable[[RemoteModel], RetryingModel] = limited,
+    recorder: CassetteRecorder | None = None,
+    **limits: Any,
+) -> Run:
+    async def agent(_task: Task, toolbox: Toolbox) -> str:
+        async with passed_on(toolbox, limit) as urls:
+            return await program(urls)
+
+    spec = RunSpec(resolved_case(), custom_agent(agent, "mine"), opened, (content,), {"safety": 2}, Limits(**limits))
+    return asyncio.run(run_case(spec, recorder))
+
+
+@pytest.mark.parametrize(
+    ("variable", "path", "reply"),
+    [
+        ("OPENAI_BASE_URL", "/chat/completions", {**CHAT, "usage": USAGE}),
+        ("OPENAI_BASE_URL", "/chat/completions", CHAT_EVENTS),
+        ("OPENAI_BASE_URL", "/responses", RESPONSES),
+        ("OPENAI_BASE_URL", "/responses", RESPONSES_EVENTS),
+        ("ANTHROPIC_BASE_URL", "/v1/messages", MESSAGES),
+        ("ANTHROPIC_BASE_URL", "/v1/messages", MESSAGES_EVENTS),
+    ],
+)
+def test_a_reply_is_passed_on_unchanged_and_its_tokens_count(
+    variable: str, path: str, reply: Any, provider: Service
+) -> None:
+    provider.answer = lambda _path, _body: reply
+    bodies: list[bytes] = []
+
+    async def program(urls: dict[str, str]) -> str:
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": [{"name": "t"}]}
+        bodies.append((await asyncio.to_thread(post, urls[variable] + path, body))[1])
+        return "Done"
+
+    result = run(program)
+    assert bodies == [reply[1].encode() if isinstance(reply, tuple) else json.dumps(reply).encode()]
+    usage = result.usage["agent"]
+    assert (usage.input, usage.output, usage.cached, usage.unknown) == (20, 3, 8, 0)
+    (call,) = result.exchanges
+    assert call.reply is not None
+    assert (call.reply.text, call.reply.model) == ("Hello", "m-1")
+    assert (call.model["name"], call.model["provider"]) == ("m", variable.partition("_")[0].lower())
+    assert [result.messages[index].content for index in call.messages][1:] == ["Hi"]
+    ((headers, body),) = provider.requests
+    assert (headers["Authorization"], body["tools"]) == (f"Bearer {KEY}", [{"name": "t"}])
+
+
+def test_a_reply_without_usage_leaves_the_tokens_unknown(provider: Service) -> None:
+    provider.answer = lambda _path, _body: CHAT
+    assert run(ask()).usage["agent"].unknown == 1
+
+
+def test_a_busy_provider_is_asked_again_and_the_program_sees_only_the_reply(provider: Service) -> None:
+    replies: Iterator[Any] = iter([(429, "slow down"), (500, "oops"), {**CHAT, "usage": USAGE}])
+    provider.answer = lambda _path, _body: next(replies)
+    result = run(ask())
+    assert result.answer.startswith("200")
+    assert (len(provider.requests), result.usage["agent"].calls) == (3, 1)
+
+
+def test_a_request_that_is_not_valid_is_the_programs_own_matter(provider: Service) -> None:
+    provider.answer = lambda _path, _body: (400, "no such tool")
+    result = run(ask())
+    assert (result.outcome, result.answer) == ("passed", "400 no such tool")
+    assert result.exchanges[0].error == f"openai:m: {provider.url}/v1 answered 400: no such tool"
+
+
+@pytest.mark.parametrize(("status", "attempts"), [(401, 1), (503, 8)])
+def test_a_provider_that_fails_is_not_the_failure_of_the_agent(status: int, attempts: int, provider: Service) -> None:
+    provider.answer = lambda _path, _body: (status, f"no luck with {KEY}")
+    result = run(ask())
+    assert result.error is not None
+    assert (result.outcome, result.error.origin, result.error.status) == ("broken", "provider", status)
+    assert len(provider.requests) == attempts
+    assert KEY not in result.error.message
+
+
+def test_a_provider_that_cannot_be_reached_is_not_the_failure_of_the_agent(provider: Service) -> None:
+    provider.close()
+    result = run(ask())
+    assert result.error is not None
+    assert (result.outcome, result.error.origin) == ("broken", "provider")
+    assert f"openai:m: {provider.url}/v1 cannot be reached" in result.error.message
+
+
+def test_the_token_limit_stops_the_agent(provider: Service) -> None:
+    provider.answer = lambda _path, _body: {**CHAT, "usage": USAGE}
+    result = run(ask(), max_tokens=20)
+    assert (result.stop, result.stop_reason) == ("token_limit", "23 tokens were used; the limit is 20")
+
+
+def test_a_spent_budget_ends_the_case(provider: Service) -> None:
+    provider.answer = lambda _path, _body: {**CHAT, "usage": USAGE}
+    budget = Budget(tokens=10)
+
+    def limit(model: RemoteModel) -> RetryingModel:
+        return limited(BudgetedModel(model, budget, None))
+
+    async def twice(urls: dict[str, str]) -> str:
+        return await ask()(urls) + await ask()(urls)
+
+    with pytest.raises(NotRunError) as ended:
+        run(twice, limit)
+    assert len(ended.value.model_calls) == 1
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("reply", [{**CHAT, "usage": USAGE}, CHAT_EVENTS])
+def test_recorded_replies_are_replayed_as_they_came(reply: Any, provider: Service, tmp_path: Path) -> None:
+    provider.answer = lambda _path, _body: reply
+
+    def recorder(mode: RecordMode) -> CassetteRecorder:
+        return CassetteRecorder(CassetteDirectory(tmp_path, mode), "item", "parcel", 1)
+
+    recording = recorder("once")
+    live = run(ask(), recorder=recording)
+    assert recording.finish(ended=True).added == 1
+    replayed = run(ask(), recorder=recorder("none"))
+    assert (replayed.answer, replayed.usage["agent"].input) == (live.answer, 20)
+    assert len(provider.requests) == 1
+    missed = run(ask("Bye"), recorder=recorder("none"))
+    assert missed.error is not None
+    assert (missed.outcome, missed.error.origin) == ("broken", "provider")
+    assert "no recorded call matches this request of the agent" in missed.error.message
+
+
+def test_other_requests_are_passed_on_uncounted_and_only_during_the_case(provider: Service) -> None:
+    provider.answer = lambda path, _body: {"path": path}
+    kept: list[str] = []
+
+    async def program(urls: dict[str, str]) -> str:
+        kept.append(urls["OPENAI_BASE_URL"])
+        return str(await asyncio.to_thread(post, f"{kept[0]}/models?limit=2"))
+
+    result = run(program)
+    assert result.answer == '(200, b\'{"path": "/v1/models?limit=2"}\')'
+    assert result.exchanges == ()
+    assert post(f"{kept[0]}/models")[0] == 404
+
+
+def test_a_command_gets_the_base_urls_unless_its_file_turns_that_off(tmp_path: Path) -> None:
+    def answer(agent: Any) -> str:
+        spec = RunSpec(resolved_case(), agent, opened, (content,), {"safety": 2})
+        return asyncio.run(run_case(spec)).answer
+
+    command = "sh -c 'echo \"<$OPENAI_BASE_URL>\"'"
+    path = tmp_path / "desk.agent.yaml"
+    path.write_text(f"command: {json.dumps(command)}\ngateway: false\n")
+    assert "/openai/v1>" in answer(command_agent(f"cmd: {command}", limited))
+    assert answer(load_agent_file(str(path), {}, limited)) == "<>"
