@@ -46,7 +46,8 @@ async def _capture(command: Sequence[str], seconds: float) -> PublishedToolkit:
         environ = endpoint.environment(server.sockets[0].getsockname()[1], os.environ)
         async with running(command, b"", folder=Path.cwd(), environ=environ) as program:
             ended = asyncio.ensure_future(program.wait())
-            await asyncio.wait([endpoint.recorded, ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [endpoint.recorded, ended]
+            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
             status = program.status
     except (OSError, ValueError) as error:
