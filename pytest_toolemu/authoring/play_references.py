@@ -9,7 +9,7 @@ from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run_spec import Limits
-from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
+from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
 from pytest_toolemu.core.trajectory import Step, Trajectory
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
@@ -26,6 +26,11 @@ SEEDS: Final = range(3)
 
 PLAYED_TURNS: Final = 10
 """Number of messages that an agent may write to the user when the references of a conversation are played."""
+
+
+def reference_emulator() -> Emulator:
+    """Return the emulator that needs no model: pins and rows answer, and values are generated for other calls."""
+    return ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
 
 
 async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0, turns: int = 1) -> Trajectory:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.consoles import out
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 
 if TYPE_CHECKING:
-    from pytest_toolemu.authoring.drafts.check_draft import CheckModels
+    from pytest_toolemu.authoring.drafts.check_models import CheckModels
     from pytest_toolemu.authoring.drafts.draft_card import DraftCard
     from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
     from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
@@ -39,26 +40,31 @@ def check(
         str | None, typer.Option(metavar="SPEC", help="A cheap agent that tries each case, as with --toolemu-agent.")
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Number of runs of --agent for each case.")] = 3,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Print what --judge and --agent would cost, and send nothing.")
+    ] = False,
 ) -> None:
     """Check each draft that nobody has decided about, and print its card. Exit with 1 if any needs work.
 
-    Without --judge and --agent, no model is used. Findings are stored in the record beside each draft.
-    TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS set a budget.
+    Without --judge and --agent, no model is used. Findings are stored in the record beside each draft, and the same
+    models are not asked again about an unchanged draft. TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS set a budget;
+    TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
-    from pytest_toolemu.authoring.drafts.check_draft import CheckModels
+    from pytest_toolemu.authoring.drafts.check_models import CheckModels
     from pytest_toolemu.cli.judge_setup import draft_settings, with_components
 
     store, drafts = open_drafts(folder)
     if not drafts:
         out.print(plain(f"{folder}: no draft waits for a decision"), markup=False)
         return
+    settings = draft_settings(_model(judge))
+    if estimate:
+        _print_estimate(settings, drafts, judge, agent, trials)
+        return
     corpus = read_corpus(store, suite)
     if judge is None and agent is None:
         cards = asyncio.run(_check_all(store, drafts, corpus, CheckModels()))
     else:
-        settings = draft_settings(_model(judge))
-        cases = sum(not draft.record.is_toolkit for draft in drafts)
-        err.print(_announcement(cases, judge, agent, trials), markup=False)
         cards = with_components(
             settings,
             lambda components: _models(components, settings, judge, agent, trials),
@@ -130,17 +136,19 @@ def _models(
     components: Components, settings: Settings, judge: str | None, agent: str | None, trials: int
 ) -> CheckModels:
     """Return the judges and the agent; the checks of each case count next to the judges."""
-    from pytest_toolemu.authoring.drafts.check_draft import CheckModels
+    from pytest_toolemu.authoring.drafts.check_models import CheckModels, TrialAgent
     from pytest_toolemu.authoring.drafts.draft_card import METRICS
-    from pytest_toolemu.authoring.drafts.quick_runs import TrialAgent
     from pytest_toolemu.core.run_spec import Limits
     from pytest_toolemu.evaluators.checks import with_checks
+    from pytest_toolemu.models.cassettes.directory import CassetteDirectory
     from pytest_toolemu.settings import AgentConfig
 
     by_metric = {metric: components.evaluators(None, metric) for metric in METRICS} if judge else {}
     judges = tuple(evaluator for evaluators in by_metric.values() for evaluator in evaluators)
+    recording = settings.recording
+    cassettes = CassetteDirectory(Path(recording[1]), recording[0]) if recording else None
     if agent is None:
-        return CheckModels(judges)
+        return CheckModels(judges, None, cassettes)
     config = AgentConfig(agent)
     evaluators = tuple(each for metric in METRICS for each in with_checks(by_metric.get(metric, ()), metric))
     trial_agent = TrialAgent(
@@ -151,10 +159,31 @@ def _models(
         trials=trials,
         limits=Limits(settings.max_steps, settings.max_tokens, settings.timeout),
     )
-    return CheckModels(judges, trial_agent)
+    return CheckModels(judges, trial_agent, cassettes)
 
 
-def _announcement(cases: int, judge: str | None, agent: str | None, trials: int) -> str:
-    parts = [f"{judge} judges the references of {counted(cases, 'case')}"] if judge else []
-    parts += [f"{agent} tries each of {counted(cases, 'case')} {counted(trials, 'time')}"] if agent else []
-    return "; ".join(parts)
+def _print_estimate(
+    settings: Settings, drafts: tuple[Draft, ...], judge: str | None, agent: str | None, trials: int
+) -> None:
+    """Print what the models would cost, for the cases that can be loaded. Raise UsageError if no model is named."""
+    from dataclasses import replace
+
+    from pytest_toolemu.analysis.cost_estimate.forecast import forecast
+    from pytest_toolemu.components import Components
+    from pytest_toolemu.core.case_loading import load_case
+    from pytest_toolemu.errors import DocumentError, UsageError
+    from pytest_toolemu.models.pricing import Prices
+    from pytest_toolemu.reporting.estimate_text import estimate_lines
+
+    if judge is None and agent is None:
+        raise UsageError("--estimate needs a model to estimate; name one with --judge or --agent")
+    models = _models(Components(replace(settings, estimate=True)), settings, judge, agent, trials)
+    specs = []
+    for draft in drafts:
+        with contextlib.suppress(DocumentError):  # no model is asked about a case that is not valid
+            specs += [] if draft.record.is_toolkit else models.specs(load_case(draft.path))
+    result = asyncio.run(forecast(specs, settings.max_steps, ()))
+    prices = Prices.read(Path(settings.prices) if settings.prices else None)
+    width = out.width if out.is_terminal else None
+    for line in estimate_lines(result, prices, counted(len(specs), "run"), width):
+        out.print(plain(line), markup=False)

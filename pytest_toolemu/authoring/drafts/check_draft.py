@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pytest_toolemu.authoring.drafts.check_models import CheckModels
 from pytest_toolemu.authoring.drafts.draft_card import DraftCard, worst_first
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
-from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel
+from pytest_toolemu.authoring.drafts.draft_records import AskedSource, DraftFinding, FindingLevel
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
 from pytest_toolemu.authoring.drafts.quick_runs import (
-    TrialAgent,
     no_op_findings,
     run_no_op,
     run_trials,
@@ -25,7 +24,9 @@ from pytest_toolemu.authoring.lint.rules import LintProblem
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.run import hashes_of, sha256
+from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.errors import DocumentError
 
 _STAMPED: Final = ("canary", "split", "target")
 """Rules on what ``toolemu dataset stamp`` writes after a draft is accepted."""
@@ -38,17 +39,8 @@ _LEVELS: Final[dict[str, FindingLevel]] = {
 }
 """Levels of lint rules for drafts, where they differ from those for a dataset."""
 
-
 _IDLE_AGENT: Final = "an agent that does nothing gets"
 """The beginning of the remark of lint on a case in which such an agent scores too well."""
-
-
-@dataclass(frozen=True)
-class CheckModels:
-    """The components of the checks that need models, if any: judges of the references, and an agent to try out."""
-
-    judges: tuple[Evaluator, ...] = ()
-    agent: TrialAgent | None = None
 
 
 async def check_draft(
@@ -67,7 +59,7 @@ async def check_draft(
     if path not in lint.cases:
         return card
     resolved_case = load_case(path)
-    played = await play_and_check(resolved_case, models.judges)
+    played = await play_and_check(resolved_case, models)
     # Lint reports some of these problems, too, as it does for cases that people write.
     messages = {finding.message for finding in played.findings}
     findings = [finding for finding in findings if finding.message not in messages]
@@ -76,7 +68,7 @@ async def check_draft(
     if not any(finding.message.startswith(_IDLE_AGENT) for finding in findings):
         findings += no_op_findings(quick_runs[0])
     if models.agent is not None:
-        trials = await run_trials(resolved_case, models.agent)
+        trials = await run_trials(resolved_case, models)
         findings += trial_findings(trials)
         quick_runs += trials
     return dataclasses.replace(
@@ -93,28 +85,36 @@ async def check_stored(
 ) -> tuple[Draft, DraftCard]:
     """Check a draft, and store the findings and the status in its record. Raise as ``check_draft`` does.
 
-    Earlier findings of a judge and an agent are kept as long as the text is the same and they are not asked again.
+    As long as the text and the toolkits are the same, the same judge and agent are not asked again, and what they
+    found is kept.
     """
+    models, record = models or CheckModels(), draft.record
+    checked = content_hash(draft.path)
+    is_same = checked is not None and checked == record.checked
+    names = models.names
+    kept: dict[AskedSource, str] = {
+        source: name for source, name in record.models_asked.items() if is_same and names.get(source, name) == name
+    }
     corpus.put(draft)
-    card = await check_draft(draft.path, corpus, models=models, drafted_by=draft.record.model)
-    checked = text_hash(draft.path)
-    if checked is not None and checked == draft.record.checked:
-        findings = worst_first([*card.findings, *_kept(draft.record.findings, models)])
-        card = dataclasses.replace(card, findings=findings)
-    return store.update(draft, status=card.status, findings=card.findings, checked=checked), card
+    card = await check_draft(draft.path, corpus, models=models.without(kept), drafted_by=record.model)
+    findings = worst_first([*card.findings, *(finding for finding in record.findings if finding.source in kept)])
+    card = dataclasses.replace(card, findings=findings)
+    updated = store.update(
+        draft, status=card.status, findings=findings, checked=checked, models_asked={**names, **kept}
+    )
+    return updated, card
 
 
-def _kept(findings: tuple[DraftFinding, ...], models: CheckModels | None) -> Iterator[DraftFinding]:
-    asked = {"judge": bool(models and models.judges), "agent": bool(models and models.agent)}
-    return (finding for finding in findings if not asked.get(finding.source, True))
-
-
-def text_hash(path: Path) -> str | None:
-    """Return the SHA-256 by which a record knows the text that was checked; None if the file cannot be read."""
+def content_hash(path: Path) -> str | None:
+    """Return the SHA-256 of what is checked: the text of a draft and its toolkits. None if it cannot be read."""
     try:
-        return sha256(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        case = None if path.name.endswith(TOOLKIT_SUFFIX) else load_case(path)
     except (OSError, UnicodeDecodeError):
         return None
+    except DocumentError:
+        return sha256([text])
+    return sha256([text] if case is None else [text, hashes_of(case.case, case.toolkits)])
 
 
 async def _lint(path: Path, corpus: DraftCorpus) -> LintResult:

@@ -25,6 +25,9 @@ DraftStatus = Literal["drafted", "ready", "needs_work", "accepted", "rejected"]
 FindingSource = Literal["lint", "references", "mutants", "world", "duplicates", "noact", "judge", "agent"]
 """The check that reports a finding."""
 
+AskedSource = Literal["judge", "agent"]
+"""The checks that ask models."""
+
 FindingLevel = Literal["error", "warning", "note"]
 """An ``error`` makes a draft one that needs work."""
 
@@ -70,7 +73,10 @@ class DraftRecord(Record):
     )
     status: DraftStatus = Field(default="drafted", description="Where the draft is between model and suite")
     checked: ContentHash | None = Field(
-        default=None, description="SHA-256 of the text that was checked; null before the first check"
+        default=None, description="SHA-256 of the text and the toolkits that were checked; null before the first check"
+    )
+    models_asked: dict[AskedSource, str] = Field(
+        default={}, description="The judge and the agent that were asked about the checked text"
     )
     findings: tuple[DraftFinding, ...] = Field(default=(), description="What the checks found")
     decision: ReviewDecision | None = Field(default=None, description="What a person decided; null before that")

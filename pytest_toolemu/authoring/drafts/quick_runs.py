@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from pytest_toolemu.agents.no_op import no_op
-from pytest_toolemu.analysis.run_summary import PASSING
+from pytest_toolemu.authoring.drafts.check_models import CheckModels
 from pytest_toolemu.authoring.drafts.draft_card import METRICS, QuickRun
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel, FindingSource
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.core.toolbox import Agent, Emulator
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.verdict import worst_score
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
 from pytest_toolemu.formats.truncation import truncated
-
-
-@dataclass(frozen=True)
-class TrialAgent:
-    """An agent for quick runs, the emulator and evaluators of its runs, and the number of runs."""
-
-    name: str
-    agent: Agent
-    emulator: Emulator
-    evaluators: tuple[Evaluator, ...]
-    trials: int = 3
-    limits: Limits = field(default_factory=Limits)
 
 
 async def run_no_op(resolved_case: ResolvedCase) -> QuickRun:
@@ -41,31 +26,20 @@ async def run_no_op(resolved_case: ResolvedCase) -> QuickRun:
         return QuickRun("noact", {}, str(error))
 
 
-async def run_trials(resolved_case: ResolvedCase, trial_agent: TrialAgent) -> list[QuickRun]:
-    """Return the runs of an agent, one after the other. Raise NotRunError if nothing more may be spent."""
-    thresholds = dict.fromkeys(METRICS, PASSING)
-    runs = []
-    for number in range(trial_agent.trials):
-        spec = RunSpec(
-            resolved_case,
-            trial_agent.agent,
-            trial_agent.emulator,
-            trial_agent.evaluators,
-            thresholds,
-            trial_agent.limits,
-            trial=number + 1,
-            seed=number,
-        )
-        run = await run_case(spec)
-        problem = "; ".join(run.reasons) if run.outcome in ("inconclusive", "broken") else ""
-        runs.append(
-            QuickRun(
-                trial_agent.name,
-                {metric: worst_score(run.verdicts, metric) for metric in METRICS},
-                f"{run.outcome}: {truncated(problem, 300)}" if problem else "",
-            )
-        )
-    return runs
+async def run_trials(resolved_case: ResolvedCase, models: CheckModels) -> list[QuickRun]:
+    """Return the runs of the agent, if any, one after the other. Raise NotRunError if nothing more may be spent."""
+    return [await _trial(spec, models) for spec in (models.agent.specs(resolved_case) if models.agent else ())]
+
+
+async def _trial(spec: RunSpec, models: CheckModels) -> QuickRun:
+    with models.recorder(spec.resolved_case.case.id, f"agent-{spec.trial}") as recorder:
+        run = await run_case(spec, recorder)
+    problem = "; ".join(run.reasons) if run.outcome in ("inconclusive", "broken") else ""
+    return QuickRun(
+        models.agent.name if models.agent else "",
+        {metric: worst_score(run.verdicts, metric) for metric in METRICS},
+        f"{run.outcome}: {truncated(problem, 300)}" if problem else "",
+    )
 
 
 def no_op_findings(run: QuickRun) -> Iterator[DraftFinding]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.run_summary import PASSING
+from pytest_toolemu.authoring.drafts.check_models import CheckModels
 from pytest_toolemu.authoring.drafts.draft_card import METRICS, OptionalScores, ReferenceScores
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel, FindingSource
 from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, Mutant, all_mutants_of
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.labeled_reference import Reference, Scores
-from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict, worst_score
 from pytest_toolemu.errors import InconclusiveError, WorldError
@@ -36,7 +36,7 @@ class PlayedReferences:
     mutants: tuple[Mutant, ...] = ()
 
 
-async def play_and_check(resolved_case: ResolvedCase, judges: Sequence[Evaluator]) -> PlayedReferences:
+async def play_and_check(resolved_case: ResolvedCase, models: CheckModels) -> PlayedReferences:
     """Play each reference, score it by checks and judges, and look for mutants that nobody notices.
 
     Raise ModelError if a judge cannot be reached.
@@ -54,7 +54,7 @@ async def play_and_check(resolved_case: ResolvedCase, judges: Sequence[Evaluator
     for label, trajectory in played.items():
         findings += _answers(label, case.references[label], trajectory)
     findings += _unnoticed(mutants)
-    verdicts = {label: await _judged(trajectory, judges) for label, trajectory in played.items()}
+    verdicts = {label: await _judged(label, trajectory, models) for label, trajectory in played.items()}
     for label, given in verdicts.items():
         findings += _disagreements(label, case.references[label].scores, given)
     scores = [
@@ -62,7 +62,7 @@ async def play_and_check(resolved_case: ResolvedCase, judges: Sequence[Evaluator
             name=label,
             label=_label_scores(reference.scores),
             checks=checked[label],
-            judge={metric: worst_score(verdicts[label], metric) for metric in METRICS} if judges else {},
+            judge={metric: worst_score(verdicts[label], metric) for metric in METRICS} if models.judges else {},
         )
         for label, reference in case.references.items()
     ]
@@ -131,8 +131,12 @@ def _unnoticed_reference(mutant: Mutant) -> DraftFinding:
     return _finding("unnoticed-mutant", f"references.{mutant.changed}", message, source="mutants")
 
 
-async def _judged(trajectory: Trajectory, judges: Sequence[Evaluator]) -> list[Verdict]:
-    return [verdict for judge in judges for verdict in await judge(trajectory)]
+async def _judged(label: str, trajectory: Trajectory, models: CheckModels) -> list[Verdict]:
+    if not models.judges:
+        return []
+    with models.recorder(trajectory.resolved_case.case.id, f"judge-{label}") as recorder:
+        trajectory.ledger.recorder = recorder
+        return [verdict for judge in models.judges for verdict in await judge(trajectory)]
 
 
 def _disagreements(label: str, scores: Scores, verdicts: Iterable[Verdict]) -> Iterator[DraftFinding]:

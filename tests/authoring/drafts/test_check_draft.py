@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.reference import ReferenceAgent
-from pytest_toolemu.authoring.drafts.check_draft import CheckModels, check_draft, check_stored
+from pytest_toolemu.authoring.drafts.check_draft import check_draft, check_stored
+from pytest_toolemu.authoring.drafts.check_models import CheckModels, TrialAgent
 from pytest_toolemu.authoring.drafts.draft_card import DraftCard
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, ReviewDecision
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-from pytest_toolemu.authoring.drafts.quick_runs import TrialAgent
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
