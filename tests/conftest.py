@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -27,8 +28,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("repeatable")
 
-# These tests start thousands of processes; without bytecode, each would compile all modules again.
+# These tests start thousands of processes; without bytecode, each would compile all modules again. The test modules would
+# be compiled again by each worker.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # xdist sets a fixed terminal width for its workers, which tests must not inherit.
 os.environ.pop("COLUMNS", None)

@@ -24,6 +24,7 @@ _APPLIED: Final = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
 
 # The server must not inherit variables that the first test with a fork has set.
 _ENVIRONMENT: Final = dict(os.environ)
+_NOT_FOR_THE_SERVER: Final = {"COVERAGE_PROCESS_CONFIG", "PYTHONDONTWRITEBYTECODE"}
 
 Command = Sequence[str | os.PathLike[str]]
 
@@ -179,8 +180,8 @@ def _server() -> socket.socket:
         [sys.executable, fork_server.__file__, str(theirs.fileno())],
         pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
         cwd=os.sep,  # Some tests look for processes in their own folder.
-        # Coverage is measured in the forks, not in the server.
-        env={name: text for name, text in _ENVIRONMENT.items() if name != "COVERAGE_PROCESS_CONFIG"},
+        # Coverage is measured in the forks, not in the server, which stores the bytecode of all modules.
+        env={name: text for name, text in _ENVIRONMENT.items() if name not in _NOT_FOR_THE_SERVER},
     )  # fmt: skip
     theirs.close()
     return ours
