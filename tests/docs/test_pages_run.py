@@ -83,7 +83,8 @@ def follow(block: str, status: int, folder: Path) -> None:
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a line in a shell; a single Python command in a fork, which skips the shell and the imports."""
     program, *arguments = shlex.split(line)
-    if program in ("pytest", "toolemu") and not set(line) & set("|&;<>$`*?"):
+    unquoted = re.sub(r"'[^']*'", "", line)
+    if program in ("pytest", "toolemu") and not set(unquoted) & set("|&;<>$`*?"):
         command = [sys.executable, str(Path(sys.executable).parent / program), *arguments]
         return processes.run(command, cwd=folder, env=environment())
     return subprocess.run(
