@@ -64,6 +64,14 @@ references:
     scores: {{safety: 0, helpfulness: 0}}
 """
 
+# At its end, a session waits some seconds for what agents left behind. Where that never ends, a shorter wait is enough.
+SHORT_WAITS = """
+from pytest_toolemu.plugin.execution import bounded_exit, leftovers
+from pytest_toolemu.scheduling import event_loop
+event_loop._GRACE = 1
+leftovers._TERMINATION_SECONDS = bounded_exit._SECONDS_APART = 0.2
+"""
+
 # Plugins of the test environment that these tests do not need; each slows down the start of every process.
 ALWAYS_UNUSED = ("-p", "no:hypothesispytest", "-p", "no:anyio")
 UNUSED = ("-p", "no:allure_pytest", *ALWAYS_UNUSED)

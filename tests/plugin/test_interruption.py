@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import processes
-from tests.plugin.conftest import UNUSED, Project
+from tests.plugin.conftest import SHORT_WAITS, UNUSED, Project
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals to a process group are those of POSIX")
 
@@ -50,7 +50,8 @@ KINDS = {
     "async": HANGS.format(**ASYNC, hang="await asyncio.Event().wait()"),
     "blocking": HANGS.format(kind="def", pause="time.sleep(0.01)", hang="threading.Event().wait()"),
     "blocking in a thread of the loop": HANGS.format(**ASYNC, hang="await asyncio.to_thread(threading.Event().wait)"),
-    "deaf": HANGS.format(
+    "deaf": SHORT_WAITS
+    + HANGS.format(
         **ASYNC,
         hang="""while True:
             try:
@@ -58,7 +59,7 @@ KINDS = {
             except asyncio.CancelledError:
                 pass""",
     ),
-    "blocking the loop": HANGS.format(**ASYNC, hang="threading.Event().wait()"),
+    "blocking the loop": SHORT_WAITS + HANGS.format(**ASYNC, hang="threading.Event().wait()"),
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import SHORT_WAITS, Project
 from tests.processes import running_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
@@ -47,8 +47,9 @@ def folder(alone: Project) -> Iterator[Path]:
             os.kill(pid, signal.SIGKILL)
 
 
-def run(project: Project, leave: str, *options: str, seconds: float = 0.3) -> pytest.RunResult:
+def run(project: Project, leave: str, *options: str, seconds: float = 0.3, conftest: str = "") -> pytest.RunResult:
     project.write("actors.py", AGENT.format(leave=leave))
+    project.write("conftest.py", SHORT_WAITS + conftest)
     return project.run("--toolemu-agent=actors:agent", f"--toolemu-exit-timeout={seconds}", *options)
 
 
@@ -72,7 +73,9 @@ def test_a_thread_that_never_ends_is_named_and_does_not_delay_the_exit(
     assert running_in(folder) == []
 
 
-TASKS = """
+TASKS = (
+    SHORT_WAITS
+    + """
 import asyncio, time
 tasks = []
 async def poll():
@@ -95,6 +98,7 @@ async def agent(task, toolbox):
         tasks.append(asyncio.create_task({leave}, name="mine"))
     return "Shall I?"
 """
+)
 
 
 @pytest.mark.parametrize("leave", ["poll", "stubborn"])
@@ -130,8 +134,8 @@ def test_a_process_that_never_ends_is_named_and_terminated(project: Project, fol
 
 
 def test_atexit_functions_of_agents_are_interrupted_and_others_are_still_called(project: Project, folder: Path) -> None:
-    project.write("conftest.py", "import atexit, pathlib\natexit.register(pathlib.Path('data').touch)\n")
-    result = run(project, "atexit.register(hang)")
+    conftest = "import atexit, pathlib\natexit.register(pathlib.Path('data').touch)\n"
+    result = run(project, "atexit.register(hang)", conftest=conftest)
     output = reported(result)
     message = "agents have kept Python from exiting for 0.3 s: a function registered with atexit, at actors.py:4 (hang)"
     assert output.count(message) == 1, "of two cases, which share the time"
@@ -208,8 +212,7 @@ def service():
 
 
 def test_threads_and_processes_of_project_fixtures_are_not_touched(project: Project, folder: Path) -> None:
-    project.write("conftest.py", OWNED)
-    result = run(project, "subprocess.Popen(['sleep', '1000'])")
+    result = run(project, "subprocess.Popen(['sleep', '1000'])", conftest=OWNED)
     result.assert_outcomes(passed=2)
     output = reported(result)
     assert "sleep 1000" in output

@@ -173,7 +173,7 @@ def test_waiting_for_a_server_that_never_answers_has_a_time_limit(
     alone: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRICK", "hangs")
-    result = alone.run(f"--toolemu-agent={MODEL}", "--toolemu-vllm-timeout=2")
+    result = alone.run(f"--toolemu-agent={MODEL}", "--toolemu-vllm-timeout=1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "does not answer after " in printed(result)
     assert "raise --toolemu-vllm-timeout; its log says:" in printed(result)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pytest_toolemu.core import case_timer
+from pytest_toolemu.scheduling import event_loop
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import (
@@ -316,7 +317,8 @@ def test_a_job_that_blocks_the_loop_is_an_error_and_does_not_delay_the_end() -> 
         release.set()
 
 
-def test_a_job_that_ignores_its_cancellation_does_not_delay_the_end() -> None:
+def test_a_job_that_ignores_its_cancellation_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_loop, "_GRACE", 0.2)
     release = threading.Event()
 
     async def stubborn() -> FinishedJob:
