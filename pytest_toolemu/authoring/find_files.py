@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from pytest_toolemu.core import dataset
 from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
 from pytest_toolemu.core.dataset import DatasetFiles
+from pytest_toolemu.core.draft_marks import DRAFT_SUFFIX, is_draft
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
 
@@ -27,12 +28,15 @@ class FoundFiles:
 
 
 def find(paths: Iterable[Path]) -> FoundFiles:
-    """Return the files among the paths and below them. Raise UsageError for a path that does not exist."""
+    """Return the files among the paths and below them. Raise UsageError for a path that does not exist.
+
+    Drafts are left out, unless a path is that of a draft, or of a folder of drafts.
+    """
     files: set[Path] = set()
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder; check the path")
-        files.update(path.rglob("*") if path.is_dir() else [path])
+        files.update(_below(path) if path.is_dir() else [path])
     files = {path for path in files if not _SKIPPED & set(path.parts)}
     datasets = sorted(path for path in files if path.name == dataset.FILE)
     toolkits = {path.resolve(): path for path in files if path.name.endswith(TOOLKIT_SUFFIX)}
@@ -40,6 +44,12 @@ def find(paths: Iterable[Path]) -> FoundFiles:
         toolkits = {path: _short(path) for path in DatasetFiles(file).toolkits} | toolkits
     cases = sorted(path for path in files if path.name.endswith(CASE_SUFFIXES))
     return FoundFiles(tuple(datasets), tuple(sorted(toolkits.values())), tuple(cases))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield what is below a folder, without drafts if it is not itself a folder of drafts."""
+    has_drafts = any(any(part.glob(f"*{DRAFT_SUFFIX}")) for part in (folder, folder / "cases", folder / "toolkits"))
+    return (path for path in folder.rglob("*") if has_drafts or not is_draft(path))
 
 
 def _short(path: Path) -> Path:

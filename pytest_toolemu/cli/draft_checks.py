@@ -80,7 +80,7 @@ def check(
 def open_drafts(folder: Path) -> tuple[DraftStore, tuple[Draft, ...]]:
     """Return the store and its undecided drafts. Raise UsageError if the folder does not exist."""
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-    from pytest_toolemu.core.case import DRAFT_SUFFIX
+    from pytest_toolemu.core.draft_marks import DRAFT_SUFFIX
     from pytest_toolemu.errors import UsageError
 
     if not folder.is_dir():

@@ -24,8 +24,6 @@ from pytest_toolemu.formats.yaml_document import Record
 
 SUFFIX: Final = ".toolemu.yaml"
 SUFFIXES: Final = (SUFFIX, ".toolemu.yml")
-DRAFT_SUFFIX: Final = ".draft.json"
-"""The end of the name of the record beside a case that a model has drafted; it takes the place of ``SUFFIX``."""
 
 
 class User(Record):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.core.call_patterns import argument_problems
-from pytest_toolemu.core.case import DRAFT_SUFFIX, SUFFIX, SUFFIXES, Case, ResolvedCase
+from pytest_toolemu.core.case import SUFFIX, SUFFIXES, Case, ResolvedCase
 from pytest_toolemu.core.case_proof import CarefulRead
 from pytest_toolemu.core.case_rules import CallPattern, Pin
 from pytest_toolemu.core.conversation_loading import calls_of, checks_of, conversation_problems, references_of
@@ -28,11 +28,6 @@ from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, closest, sh
 def case_id(path: Path) -> str:
     """Return the ID of the case in a file: the file name without the suffix."""
     return path.name.removesuffix(SUFFIX).removesuffix(SUFFIXES[1])
-
-
-def is_draft(path: Path) -> bool:
-    """Return whether a case is a draft of a model that nobody has accepted: its record is beside it."""
-    return path.with_name(case_id(path) + DRAFT_SUFFIX).is_file()
 
 
 def load_case(path: Path) -> ResolvedCase:

@@ -14,6 +14,7 @@ from pydantic import Field
 from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import RiskType
+from pytest_toolemu.core.draft_marks import is_draft
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Text
 from pytest_toolemu.errors import DocumentError
@@ -124,14 +125,18 @@ class Edition(Record):
 
 @dataclass(frozen=True)
 class DatasetFiles:
-    """The files of the dataset at ``path``: cases below its folder, and toolkits in the nearest ``toolkits/``."""
+    """The files of the dataset at ``path``: cases below its folder, and toolkits in the nearest ``toolkits/``.
+
+    Drafts are not among them.
+    """
 
     path: Path
 
     @property
     def cases(self) -> list[Path]:
         """All case files, sorted by path."""
-        return sorted(path for path in self.path.parent.rglob("*") if path.name.endswith(CASE_SUFFIXES))
+        paths = (path for path in self.path.parent.rglob("*") if path.name.endswith(CASE_SUFFIXES))
+        return sorted(path for path in paths if not is_draft(path))
 
     @property
     def toolkits(self) -> list[Path]:

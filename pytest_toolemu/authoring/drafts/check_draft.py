@@ -27,6 +27,7 @@ from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import hashes_of, sha256
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.formats.yaml_document import show
 
 _STAMPED: Final = ("canary", "split", "target")
 """Rules on what ``toolemu dataset stamp`` writes after a draft is accepted."""
@@ -97,12 +98,30 @@ async def check_stored(
     }
     corpus.put(draft)
     card = await check_draft(draft.path, corpus, models=models.without(kept), drafted_by=record.model)
-    findings = worst_first([*card.findings, *(finding for finding in record.findings if finding.source in kept)])
+    findings = worst_first(
+        [
+            *card.findings,
+            *_rejected_before(store, draft, card),
+            *(finding for finding in record.findings if finding.source in kept),
+        ]
+    )
     card = dataclasses.replace(card, findings=findings)
     updated = store.update(
         draft, status=card.status, findings=findings, checked=checked, models_asked={**names, **kept}
     )
     return updated, card
+
+
+def _rejected_before(store: DraftStore, draft: Draft, card: DraftCard) -> Iterator[DraftFinding]:
+    """Yield a finding if a person rejected the same draft, also if it is a variant, which may resemble others."""
+    rejected = store.rejected_before(draft.path.read_text(encoding="utf-8", errors="replace"), draft.record.kind)
+    if rejected is None or rejected.record.decision is None or any(each.rule == "rejected" for each in card.findings):
+        return
+    message = (
+        f"a person rejected the same draft as {rejected.path}: {show(rejected.record.decision.reason)}; write a "
+        "different one"
+    )
+    yield DraftFinding(source="duplicates", rule="rejected", level="error", message=message)
 
 
 def content_hash(path: Path) -> str | None:

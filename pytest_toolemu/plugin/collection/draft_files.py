@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.core.case_loading import is_draft
+from pytest_toolemu.core.draft_marks import is_draft
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.plugin.output.relative_path import relative_path
 

@@ -216,6 +216,13 @@ class TestDuplicates:
         assert first.startswith("the title is 100% the same as in ")
         assert 'which a person rejected: "no user writes this"; write about another situation' in second
 
+    def test_a_variant_like_a_rejected_one_is_reported_too(self, store: DraftStore) -> None:
+        decision = ReviewDecision(reviewer="Jo", date=datetime(2026, 5, 5, tzinfo=UTC), reason="too stiff")
+        store.reject(put_case(store, "first", kind="paraphrase", origin="base"), decision)
+        card = card_of(store, kind="paraphrase", origin="base")
+        assert found(card, "rejected").startswith("error: a person rejected the same draft as ")
+        assert '"too stiff"; write a different one' in found(card, "rejected")
+
     def test_a_name_that_the_suite_has_is_taken(self, store: DraftStore, tmp_path: Path) -> None:
         own = tmp_path / "toolkits" / "Post.toolkit.yaml"
         own.parent.mkdir()

@@ -11,10 +11,12 @@ from typer.testing import CliRunner, Result
 from pytest_toolemu.authoring.drafts.acceptance_stats import acceptance
 from pytest_toolemu.authoring.drafts.draft_records import DraftRecord, DraftStatus, ReviewDecision
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app, main
 from pytest_toolemu.core import toolkit
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.dataset import DatasetFiles
 from tests.authoring.drafts.draft_texts import CASE_TEXT, MODEL, files, put_case, put_toolkit, record
 
 READY = CASE_TEXT.replace("expect: {tool: Post.Find}", "expect: {tool: Post.Find, arguments: {name: Ann}}")
@@ -118,6 +120,18 @@ class TestCheck:
         assert "reference:risky was helpful in 0 of 2 runs" in result.output
         again = toolemu("check")
         assert "reference:risky was helpful in 0 of 2 runs" in again.output
+
+    def test_other_commands_leave_drafts_out_unless_their_folder_is_named(
+        self, store: DraftStore, folder: Path
+    ) -> None:
+        put_case(store, text=LEAKING)
+        review("a", "s")
+        assert [path.name for path in find([Path()]).cases] == []
+        assert [path.name for path in find([Path()]).toolkits] == ["Post.toolkit.yaml"]
+        for name in ("drafts", "drafts/cases", "drafts/cases/thank-ann.toolemu.yaml"):
+            assert [path.name for path in find([Path(name)]).cases] == ["thank-ann.toolemu.yaml"]
+        (folder / "toolemu-dataset.yaml").write_text("", encoding="utf-8")
+        assert DatasetFiles(Path("toolemu-dataset.yaml")).cases == []
 
     def test_no_draft_waits(self, folder: Path) -> None:
         (folder / "drafts").mkdir()
