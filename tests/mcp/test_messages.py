@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from pytest_toolemu.agents.mcp import served
+from pytest_toolemu.agents.mcp.served_tools import ServedTools
+from pytest_toolemu.core.toolbox import Task, Toolbox
 from tests.agents.scene import calls, toolbox
-from tests.mcp.raw_client import CAPABILITIES, VERSION, exchange, post, request, stateless, tool_call
+from tests.mcp.raw_client import CAPABILITIES, VERSION, post, request, stateless, tool_call
+from tests.mcp.test_served_tools import run_served
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
@@ -211,14 +215,26 @@ def test_the_path_continues_to_work_with_a_query_and_under_the_name_localhost() 
     assert asyncio.run(asking()) == 200
 
 
-def test_an_error_of_the_server_itself_is_an_answer_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def asking() -> tuple[int, Any]:
-        tools = served(toolbox())
-        monkeypatch.setattr(tools, "descriptions", lambda: 1 / 0)
-        async with tools as url:
-            return await asyncio.to_thread(exchange, url, request("tools/list"))
+@pytest.mark.parametrize("descriptions", [lambda: 1 / 0, lambda: [object()]])
+def test_an_error_of_the_server_itself_ends_the_turn_and_is_not_blamed_on_the_agent(
+    descriptions: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ServedTools, "descriptions", lambda _: descriptions())
+    answers: list[tuple[int, Any]] = []
 
-    assert asyncio.run(asking()) == (500, {"error": "ZeroDivisionError: division by zero"})
+    async def agent(_: Task, box: Toolbox) -> str:
+        async with served(box) as url:
+            answers.append(await post(url, request("tools/list")))
+        return "There are no tools."
+
+    run = asyncio.run(run_served(agent))
+    assert (answers[0][0], answers[0][1]["error"]["message"]) == (
+        500,
+        "the server has failed, and the session has ended",
+    )
+    assert run.outcome == "broken"
+    assert run.error is not None
+    assert run.error.origin == "harness"
 
 
 def test_the_answer_is_json_in_utf_8() -> None:

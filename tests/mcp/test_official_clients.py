@@ -58,7 +58,7 @@ def test_the_python_sdk_receives_an_error_of_a_tool_as_one() -> None:
             return await client.call_tool("Lockers_Open", {"locker": "7"})
 
     result = asyncio.run(talking())
-    assert (result.is_error, result.content[0].text) == (True, '{"error": "Jammed: it is stuck"}')
+    assert (result.is_error, result.content[0].text) == (True, '{"error":"Jammed: it is stuck"}')
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])

@@ -21,7 +21,7 @@ from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Emulator, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import InconclusiveError, ModelError
-from tests.adapters.framework_case import full_marks
+from tests.adapters.framework_case import CASES, full_marks
 from tests.agents.scene import calls, opened, resolved_case, toolbox
 from tests.mcp.raw_client import exchange, hang_up_on, post, request, result_of, tool_call
 
@@ -147,6 +147,21 @@ def test_many_calls_at_once_are_answered_one_after_the_other() -> None:
         assert sorted(result["structuredContent"]["nth"] for result in results) == list(range(8))
 
     assert len(calls(serve(action))) == 8
+
+
+def test_many_cases_at_once_get_their_own_answers() -> None:
+    async def agent(_: Task, box: Toolbox) -> str:
+        async with served(box) as url:
+            number = url.rsplit("/", 2)[1]
+            await result_of(url, tool_call(number))
+        return number
+
+    async def all_at_once() -> list[Run]:
+        return await asyncio.gather(*(run_served(agent) for _ in range(CASES)))
+
+    runs = asyncio.run(all_at_once())
+    assert [run.steps[0].call.arguments["locker"] for run in runs] == [run.answer for run in runs]
+    assert len({run.answer for run in runs}) == CASES
 
 
 def test_after_the_step_limit_calls_are_errors_and_an_agent_that_goes_on_is_canceled() -> None:

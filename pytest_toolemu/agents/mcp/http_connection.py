@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Final
 
 from pytest_toolemu.agents.mcp.http_request import (
@@ -63,10 +62,7 @@ class HttpConnection(asyncio.Protocol):
             self._task = asyncio.get_running_loop().create_task(self._respond(request))
 
     async def _respond(self, request: HttpRequest) -> None:
-        try:
-            response = await self._answer(request)
-        except Exception as error:
-            response = HttpResponse(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"})
+        response = await self._answer(request)
         self._task = None
         self._write(response, keeps_connection=request.keeps_connection)
         if request.keeps_connection:

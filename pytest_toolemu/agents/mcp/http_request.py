@@ -34,16 +34,20 @@ class HttpResponse:
     status: HTTPStatus
     content: Any = None
     headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        text = "" if self.content is None else json.dumps(self.content, ensure_ascii=False)
+        object.__setattr__(self, "body", text.encode("utf-8", "replace"))
 
     def encode(self, *, keeps_connection: bool) -> bytes:
         """Return the bytes on the wire."""
-        body = b"" if self.content is None else json.dumps(self.content, ensure_ascii=False).encode("utf-8", "replace")
-        headers = {"Content-Length": str(len(body)), "Connection": "keep-alive" if keeps_connection else "close"}
-        if body:
+        headers = {"Content-Length": str(len(self.body)), "Connection": "keep-alive" if keeps_connection else "close"}
+        if self.body:
             headers |= {"Content-Type": "application/json", "Cache-Control": "no-store"}
         lines = [f"HTTP/1.1 {self.status.value} {self.status.phrase}"]
         lines += [f"{name}: {value}" for name, value in (headers | self.headers).items()]
-        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + self.body
 
 
 class BadRequestError(Exception):

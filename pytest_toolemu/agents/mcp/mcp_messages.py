@@ -20,7 +20,7 @@ STATELESS_VERSION: Final = "2026-07-28"
 VERSIONS: Final = (STATELESS_VERSION, *HANDSHAKE_VERSIONS)
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
-HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
+INTERNAL_ERROR, HEADER_MISMATCH, UNSUPPORTED_VERSION = -32603, -32020, -32022
 _VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 _CAPABILITIES_KEY: Final = "io.modelcontextprotocol/clientCapabilities"
 _STATELESS_STATUS: Final = {METHOD_NOT_FOUND: HTTPStatus.NOT_FOUND}
@@ -44,6 +44,10 @@ class CaseTools(Protocol):
         """End the call of a client that has announced that it does not wait any longer."""
         ...
 
+    def fail(self, error: Exception) -> None:
+        """End the turn of the agent because of an error of the server."""
+        ...
+
 
 class RpcError(Exception):
     """A request that is answered with an error of JSON-RPC."""
@@ -55,7 +59,19 @@ class RpcError(Exception):
 
 
 async def reply_to(request: HttpRequest, tools: CaseTools) -> HttpResponse:
-    """Return the response to a POST: JSON-RPC messages, or status 202 if nothing has to be answered."""
+    """Return the response to a POST: JSON-RPC messages, or status 202 if nothing has to be answered.
+
+    An error in this code ends the turn: otherwise it would look like an agent that does not help.
+    """
+    try:
+        return await _response(request, tools)
+    except Exception as error:
+        tools.fail(error)
+        message = error_message(None, INTERNAL_ERROR, "the server has failed, and the session has ended")
+        return HttpResponse(HTTPStatus.INTERNAL_SERVER_ERROR, message)
+
+
+async def _response(request: HttpRequest, tools: CaseTools) -> HttpResponse:
     try:
         body = json.loads(request.body)
     except (ValueError, RecursionError):

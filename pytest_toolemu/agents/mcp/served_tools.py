@@ -144,6 +144,10 @@ class ServedTools:
                 self._give_up(call, "the MCP client of the agent canceled the request")
                 call.result.cancel()
 
+    def fail(self, error: Exception) -> None:
+        """End the turn of the agent because of an error of the server."""
+        self._toolbox.stop(error)
+
     def _give_up(self, call: PendingCall, event: str) -> None:
         if self._is_closed or self._toolbox.turn_error is not None or self._error is not None:
             return
