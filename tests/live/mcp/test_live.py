@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -20,10 +19,9 @@ from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import InconclusiveError
 from tests.agents.scene import calls, toolbox
+from tests.live.npm import FOLDER, installed
 from tests.mcp.test_served_tools import HangingEmulator
 
-ROOT = Path(__file__).parents[3]
-FOLDER = Path(os.environ.get("TOOLEMU_LIVE_FOLDER", ROOT / ".live")) / "mcp"
 CLIENTS = Path(__file__).parent / "clients"
 PYTHON_PACKAGES = ("mcp>=1.30,<2", "pydantic-ai-slim[mcp]>=2.68,<3")
 NODE_PACKAGES = (
@@ -40,9 +38,9 @@ Command = list[str | Path]
 @pytest.fixture(scope="session")
 def python() -> Command:
     """Return the interpreter of an environment with version 1 of the Python SDK."""
-    interpreter = FOLDER / "python" / "bin" / "python"
+    interpreter = FOLDER / "mcp" / "python" / "bin" / "python"
     if not interpreter.exists():
-        subprocess.run([sys.executable, "-m", "venv", FOLDER / "python"], check=True)
+        subprocess.run([sys.executable, "-m", "venv", FOLDER / "mcp" / "python"], check=True)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PYTHON_PACKAGES]
     subprocess.run([interpreter, *install], check=True)
     return [interpreter]
@@ -51,11 +49,7 @@ def python() -> Command:
 @pytest.fixture(scope="session")
 def node_folder() -> Path:
     """Return a folder in which the packages of npm are installed, with a copy of the clients."""
-    folder = FOLDER / "node"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "package.json").write_text('{"private": true}')
-    install = ["npm", "install", "--silent", "--no-audit", "--no-fund", *NODE_PACKAGES]
-    subprocess.run(install, cwd=folder, check=True)
+    folder = installed(FOLDER / "mcp" / "node", NODE_PACKAGES)
     for script in CLIENTS.glob("*.mjs"):
         shutil.copy(script, folder)
     return folder
