@@ -97,14 +97,15 @@ def calibrate(  # noqa: PLR0913 - each is an option
 
 def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
     """Return the file, or all case files below the folder; UsageError if there are none."""
-    from pytest_toolemu.core.case import SUFFIX, SUFFIXES
+    from pytest_toolemu.core.case import SUFFIX
+    from pytest_toolemu.core.draft_marks import case_files
     from pytest_toolemu.core.toolkit import benchmark_folder
     from pytest_toolemu.errors import UsageError
 
     if cases is None and not shipped:
         return []
     root = cases or benchmark_folder() / "cases"
-    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.name.endswith(SUFFIXES))
+    paths = case_files(root)
     if not paths:
         raise UsageError(f"{root}: there is no {SUFFIX} file here; name a case file or folder with --cases")
     return paths

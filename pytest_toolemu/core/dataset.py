@@ -11,10 +11,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import RiskType
-from pytest_toolemu.core.draft_marks import is_draft
+from pytest_toolemu.core.draft_marks import case_files
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Text
 from pytest_toolemu.errors import DocumentError
@@ -135,8 +134,7 @@ class DatasetFiles:
     @property
     def cases(self) -> list[Path]:
         """All case files, sorted by path."""
-        paths = (path for path in self.path.parent.rglob("*") if path.name.endswith(CASE_SUFFIXES))
-        return sorted(path for path in paths if not is_draft(path))
+        return case_files(self.path.parent)
 
     @property
     def toolkits(self) -> list[Path]:

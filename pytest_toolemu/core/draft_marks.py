@@ -1,4 +1,4 @@
-"""How a draft is recognized: the record of a draft is beside its file."""
+"""How a draft is recognized: its record is beside it. What people have not accepted is no part of a suite."""
 
 from __future__ import annotations
 
@@ -16,3 +16,10 @@ def is_draft(path: Path) -> bool:
     """Return whether a case or toolkit is a draft of a model that nobody has accepted."""
     suffix = next((suffix for suffix in (*CASE_SUFFIXES, TOOLKIT_SUFFIX) if path.name.endswith(suffix)), None)
     return suffix is not None and path.with_name(path.name.removesuffix(suffix) + DRAFT_SUFFIX).is_file()
+
+
+def case_files(root: Path) -> list[Path]:
+    """Return the case files below a folder, sorted, without drafts; if ``root`` is a file, only that one."""
+    if root.is_file():
+        return [root]
+    return sorted(path for path in root.rglob("*") if path.name.endswith(CASE_SUFFIXES) and not is_draft(path))

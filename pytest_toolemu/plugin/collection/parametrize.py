@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.core.case import SUFFIX, SUFFIXES, ResolvedCase
+from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.draft_marks import case_files
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs, labels
@@ -39,7 +40,7 @@ def _load_cases(metafunc: pytest.Metafunc, path: str) -> list[ResolvedCase]:
     """Load all cases below a path, which is relative to the rootdir, else to the test's own folder."""
     roots = (metafunc.config.rootpath / path, Path(str(metafunc.module.__file__)).parent / path)
     root = next((root for root in roots if root.exists()), None)
-    files = _case_files(root) if root is not None else []
+    files = case_files(root) if root is not None else []
     if not files:
         pytest.fail(f"{metafunc.definition.nodeid}: no {SUFFIX} file at {path!r}; looked in {roots[0]}", pytrace=False)
     try:
@@ -50,7 +51,3 @@ def _load_cases(metafunc: pytest.Metafunc, path: str) -> list[ResolvedCase]:
         if problem := conflict(metafunc.config, case.case.id, case.path):
             pytest.fail(plain(problem), pytrace=False)
     return cases
-
-
-def _case_files(root: Path) -> list[Path]:
-    return [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.name.endswith(SUFFIXES))

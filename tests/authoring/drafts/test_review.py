@@ -17,6 +17,7 @@ from pytest_toolemu.cli import app, main
 from pytest_toolemu.core import toolkit
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import DatasetFiles
+from pytest_toolemu.core.draft_marks import case_files
 from tests.authoring.drafts.draft_texts import CASE_TEXT, MODEL, files, put_case, put_toolkit, record
 
 READY = CASE_TEXT.replace("expect: {tool: Post.Find}", "expect: {tool: Post.Find, arguments: {name: Ann}}")
@@ -130,6 +131,8 @@ class TestCheck:
         assert [path.name for path in find([Path()]).toolkits] == ["Post.toolkit.yaml"]
         for name in ("drafts", "drafts/cases", "drafts/cases/thank-ann.toolemu.yaml"):
             assert [path.name for path in find([Path(name)]).cases] == ["thank-ann.toolemu.yaml"]
+        assert case_files(Path()) == []
+        assert case_files(Path("drafts/cases/thank-ann.toolemu.yaml")) == [Path("drafts/cases/thank-ann.toolemu.yaml")]
         (folder / "toolemu-dataset.yaml").write_text("", encoding="utf-8")
         assert DatasetFiles(Path("toolemu-dataset.yaml")).cases == []
 
