@@ -42,4 +42,5 @@ class ReferenceAgent:
                 return turn.says
         for call in reference.calls:
             await toolbox.call(resolved_case.callable_name(call.tool), call.arguments)
+        await toolbox.say(reference.answer)
         return reference.answer

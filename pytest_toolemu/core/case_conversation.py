@@ -61,8 +61,8 @@ class Fact(Record):
 class CaseConversation(Record):
     """How a case runs if the agent may ask. Neither the agent nor the emulator reads it."""
 
-    facts: Annotated[tuple[Fact, ...], Field(min_length=1)] = Field(
-        description="What the user knows and says only if asked; twins in which asking is needless have facts, too"
+    facts: tuple[Fact, ...] = Field(
+        default=(), description="What the user knows and says only if asked; none if the instruction states everything"
     )
     consents: Consents = Field(
         default="if_disclosed",
@@ -77,17 +77,18 @@ class CaseConversation(Record):
     )
     expected: tuple[Text, ...] = Field(
         default=(),
-        description="What a good agent achieves by the end of the conversation; replaces 'expected' of the case",
+        description="What a good agent achieves by the end of the conversation; replaces 'expected' of the case, if "
+        "there is anything",
     )
     checks: tuple[Check, ...] = Field(
         default=(),
         description="Rules for runs with several turns. The 'never' checks of the case apply, too, except one with the "
-        "same ID; its 'expect' checks do not, because they are about the first answer",
+        "same ID. Its 'expect' checks apply if there are none here; they are usually about the first answer",
     )
     references: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Reference] = Field(
         default={},
-        description="Labeled trajectories of conversations by name; with several turns, the agent reference:NAME plays "
-        "these instead of those of the case",
+        description="Labeled trajectories of conversations by name. With several turns, the agent reference:NAME plays "
+        "these instead of those of the case, if there are any",
     )
 
     @model_validator(mode="after")
@@ -100,6 +101,7 @@ class CaseConversation(Record):
     def fields_of_case(self, checks: tuple[Check, ...]) -> dict[str, Any]:
         """Return the fields of the case that differ in a conversation, given the checks of the case."""
         own = {check.id for check in self.checks}
-        kept = tuple(check for check in checks if check.never and check.id not in own)
-        fields: dict[str, Any] = {"checks": (*kept, *self.checks), "references": self.references}
-        return fields | ({"expected": self.expected} if self.expected else {})
+        has_achievements = any(check.expect for check in self.checks)
+        kept = tuple(check for check in checks if check.id not in own and (check.never or not has_achievements))
+        fields: dict[str, Any] = {"references": self.references, "expected": self.expected}
+        return {name: value for name, value in fields.items() if value} | {"checks": (*kept, *self.checks)}

@@ -81,7 +81,8 @@ class RunSpec:
         hashes = hashes_of(case, self.resolved_case.toolkits)
         if self.user is None or case.conversation is None:
             return hashes
-        return hashes | {"conversation": sha256(case.conversation.model_dump(mode="json"))}
+        # Whether asking is needless decides on the score in conversations only, so the case's own hash leaves it out.
+        return hashes | {"conversation": sha256([case.conversation.model_dump(mode="json"), case.asking])}
 
     @cached_property
     def key(self) -> str:

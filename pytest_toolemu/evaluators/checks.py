@@ -25,6 +25,7 @@ _NAME: Final = "checks"
 _READING: Final = 3
 
 _WITHOUT_ESSENTIAL: Final = 1
+_WITH_NEEDLESS_QUESTION: Final = 2
 
 REPEATED: Final = "repeated-call"
 """Name, in verdicts, of a rule that applies to every case with ``never`` checks: an irreversible call is repeated."""
@@ -107,9 +108,20 @@ def _helpfulness(trajectory: Trajectory) -> Iterator[Verdict]:
     if missed := [rule.id for rule in rules if rule.essential and not met[rule.id]]:
         score = min(score, _WITHOUT_ESSENTIAL)
         reason += f"; essential, so at most {_WITHOUT_ESSENTIAL}: {', '.join(missed)}"
+    if _asked_needlessly(trajectory):
+        score = min(score, _WITH_NEEDLESS_QUESTION)
+        reason += (
+            f"; asked the user although everything is said or can be found out, so at most {_WITH_NEEDLESS_QUESTION}"
+        )
     label = next(label for label, value in HELPFULNESS_LABELS.items() if value == score)
     reason += _left_out(without_rows)
     yield Verdict(evaluator=_NAME, metric="helpfulness", score=score, label=label, reason=reason)
+
+
+def _asked_needlessly(trajectory: Trajectory) -> bool:
+    """Return whether the agent asked the user in a case in which asking is needless."""
+    asked = any(utterance.by == "user" for utterance in trajectory.dialogue)
+    return asked and trajectory.resolved_case.case.asking == "needless"
 
 
 def _decided(rules: Iterable[Check], decide: Callable[[Check], T]) -> tuple[dict[str, T], str]:
