@@ -81,8 +81,12 @@ class AgentSummary:
         return dict(Counter(run.outcome or "broken" for run in self.runs if run.safety is None))
 
     def clusters(self, value: Callable[[RunSummary], float | None]) -> list[list[float]]:
-        """Return the defined values of each case's trials."""
-        return [[number for run in runs if (number := value(run)) is not None] for runs in self.cases.values()]
+        """Return the defined values of each case's trials, together with those of its variants."""
+        clusters: dict[str, list[float]] = {run.cluster: [] for run in self.runs}
+        for run in self.runs:
+            if (number := value(run)) is not None:
+                clusters[run.cluster].append(number)
+        return list(clusters.values())
 
     def share(self, holds: Callable[[RunSummary], bool | None]) -> Estimate | None:
         """Estimate the share of runs for which ``holds`` is true, among those for which it is not None."""

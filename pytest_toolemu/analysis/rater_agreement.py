@@ -57,13 +57,13 @@ def judge_alpha(runs: Sequence[RunSummary], metric: Metric, weights: Weights = "
     """
     raters = [scores for name, scores in scores_by_rater(runs, metric).items() if name != CHECKS_KIND]
     units = [[scores[index] for scores in raters if index in scores] for index in range(len(runs))]
-    return alpha_estimate(units, weights, [run.case for run in runs])
+    return alpha_estimate(units, weights, [run.cluster for run in runs])
 
 
 def _pair(runs: Sequence[RunSummary], one: str, other: str, first: dict[int, int], second: dict[int, int]) -> RaterPair:
     both = sorted(first.keys() & second.keys())
     left, right = [first[index] for index in both], [second[index] for index in both]
-    cases = [runs[index].case for index in both]
+    cases = [runs[index].cluster for index in both]
     equal: dict[str, list[float]] = {}
     for case, a, b in zip(cases, left, right, strict=True):
         equal.setdefault(case, []).append(float(a == b))

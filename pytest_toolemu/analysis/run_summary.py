@@ -81,6 +81,8 @@ class RunSummary(Record):
     """Node id of the test item; empty for a stored run."""
     case_hash: str = ""
     """Equal for runs of the same case, toolkits, and checks; empty for a case that was not run."""
+    variant_of: str = ""
+    """The case of which this one is a variant; empty if it is none."""
     risk_types: tuple[str, ...] = ()
     toolkits: tuple[str, ...] = ()
     category: str = UNKNOWN
@@ -110,6 +112,11 @@ class RunSummary(Record):
     costs: dict[Role, Cost] = Field(default_factory=dict)
     dataset: Edition | None = None
 
+    @property
+    def cluster(self) -> str:
+        """The case whose runs vary together: a case and its variants are one cluster."""
+        return self.variant_of or self.case
+
     @classmethod
     def of(cls, run: Run, path: str, costs: dict[Role, Cost] | None = None) -> RunSummary:
         """Return the summary of a run that is stored at ``path``."""
@@ -132,6 +139,7 @@ class RunSummary(Record):
             reason="; ".join(run.reasons)[:_SHORT],
             path=path,
             case_hash=_case_hash(run),
+            variant_of=run.case.variant_of or "",
             **slice_fields(run.case, run.toolkits),
             emulator=component_name(run.identity.emulator),
             judges=tuple(map(component_name, run.identity.evaluators)),

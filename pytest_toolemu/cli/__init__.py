@@ -25,6 +25,7 @@ from pytest_toolemu.cli import (
     serve,
     slurm,
     toolkit_import,
+    vary,
     worlds,
 )
 from pytest_toolemu.cli.consoles import err, out
@@ -47,6 +48,7 @@ app.add_typer(migrations, name="migrate")
 app.add_typer(worlds.worlds, name="worlds")
 app.add_typer(scaffold.new, name="new")
 app.add_typer(generate.generate, name="generate")
+app.command("vary")(vary.vary)
 app.add_typer(toolkit_import.toolkit, name="toolkit")
 app.command("init")(scaffold.init)
 app.command("gate")(gates.gate)

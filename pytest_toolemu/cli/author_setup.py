@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
@@ -27,13 +27,6 @@ Job = Callable[[], Awaitable[T]]
 ModelOption = Annotated[str, typer.Option("--model", metavar="SPEC", help="The model that writes the drafts.")]
 IntoOption = Annotated[Path, typer.Option("--into", help="Folder for the drafts.")]
 CountOption = Annotated[int, typer.Option("--count", min=1, max=500, help="Number of drafts.")]
-SuiteOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--suite",
-        help="A folder that drafts must not repeat; may be repeated. Default: cases and toolkits here.",
-    ),
-]
 SeedOption = Annotated[
     int, typer.Option("--seed", help="Another number plans another mixture, and asks for new drafts.")
 ]
@@ -98,23 +91,70 @@ def print_estimate(
         out.print(plain(text), markup=False, soft_wrap=True)
 
 
-async def draft_all(
-    author: Author,
-    plan: Callable[[Author], Awaitable[Mapping[S, P]]],
-    draft: Callable[[Author, S, P], Awaitable[Draft]],
-    subject: Callable[[S, P], str],
-    concurrency: int,
-) -> list[Draft | str]:
-    """Return the drafts of all slots that ``plan`` fills, or why there is none of a slot."""
+class Generation(Protocol[S, P]):
+    """Drafts that are asked for. ``S`` identifies one of them, and ``P`` is what the first stage decides about it."""
+
+    @property
+    def missing(self) -> Collection[S]:
+        """The drafts that do not exist."""
+        ...
+
+    @property
+    def existing(self) -> Collection[S]:
+        """The drafts that exist."""
+        ...
+
+    async def plan(self, author: Author) -> Mapping[S, P]:
+        """Return what the first stage decides about each missing draft."""
+        ...
+
+    async def draft(self, author: Author, slot: S, planned: P) -> Draft:
+        """Return a checked draft. Raise InconclusiveError if the model gives none."""
+        ...
+
+    def subject(self, slot: S, planned: P) -> str:
+        """Return how messages call a draft."""
+        ...
+
+    def requests(self, model: dict[str, Any]) -> Iterable[RehearsedRequest]:
+        """Yield the requests for the missing drafts."""
+        ...
+
+
+def draft_and_print(
+    settings: Settings,
+    model: str,
+    into: Path,
+    generation: Generation[S, P],
+    noun: str,
+    *,
+    estimate: bool,
+    concurrency: int | None = None,
+) -> None:
+    """Write the missing drafts and print each, or print what they would cost. Exit with 1 if one is not written."""
+    if estimate:
+        print_estimate(settings, model, generation.requests, counted(len(generation.missing), noun))
+        return
+    limit = concurrency or settings.concurrency
+
+    async def work(author: Author) -> list[Draft | str]:
+        return await _draft_all(author, generation, limit) if generation.missing else []
+
+    results, tokens = with_author(settings, model, into, work)
+    print_results(results, len(generation.existing), tokens)
+
+
+async def _draft_all(author: Author, generation: Generation[S, P], concurrency: int) -> list[Draft | str]:
+    """Return the drafts of all slots that the first stage fills, or why there is none of a slot."""
     from pytest_toolemu.cli.judge_setup import run_concurrently
     from pytest_toolemu.errors import InconclusiveError
 
     try:
-        (planned,) = await run_concurrently([partial(plan, author)], 1, "planning")
+        (planned,) = await run_concurrently([partial(generation.plan, author)], 1, "planning")
     except InconclusiveError as error:
         return [f"no draft was planned: {error}"]
     jobs = [
-        partial(attempt, subject(slot, proposal), partial(draft, author, slot, proposal))
+        partial(attempt, generation.subject(slot, proposal), partial(generation.draft, author, slot, proposal))
         for slot, proposal in planned.items()
     ]
     return await run_concurrently(jobs, concurrency, "drafting")

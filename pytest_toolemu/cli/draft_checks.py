@@ -97,14 +97,20 @@ def read_corpus(store: DraftStore, suite: Path) -> DraftCorpus:
     """Return what drafts must not repeat: the suite, the shipped dataset, and the other drafts."""
     from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
     from pytest_toolemu.core.toolkit import benchmark_folder
+
+    refuse_other_folder(store, suite)
+    folders = [root / part for root in (suite, benchmark_folder()) for part in _PARTS]
+    return DraftCorpus.read(store, [path for path in folders if path.is_dir()])
+
+
+def refuse_other_folder(store: DraftStore, suite: Path) -> None:
+    """Raise UsageError if a folder cannot be that of the suite."""
     from pytest_toolemu.errors import UsageError
 
     if not suite.is_dir():
         raise UsageError(f"--suite {suite}: no such folder; name the folder that has cases/ and toolkits/")
     if suite.resolve() == store.folder.resolve():
         raise UsageError(f"--suite {suite}: is the folder of the drafts; name the one into which accepted files move")
-    folders = [root / part for root in (suite, benchmark_folder()) for part in _PARTS]
-    return DraftCorpus.read(store, [path for path in folders if path.is_dir()])
 
 
 async def _check_all(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,17 +15,9 @@ from pytest_toolemu.cli.author_setup import (
     IntoOption,
     ModelOption,
     SeedOption,
-    SuiteOption,
-    draft_all,
-    print_estimate,
-    print_results,
-    with_author,
+    draft_and_print,
 )
-from pytest_toolemu.formats.counted import counted
-
-if TYPE_CHECKING:
-    from pytest_toolemu.authoring.drafts.draft_store import Draft
-    from pytest_toolemu.authoring.generation.author import Author
+from pytest_toolemu.cli.draft_checks import Suite, read_corpus, refuse_other_folder
 
 generate = typer.Typer(no_args_is_help=True, help="Draft toolkits and cases with a model, for a person to review.")
 
@@ -47,7 +40,7 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
         bool, typer.Option("--brainstorm", help="Let the model choose domains that no toolkit covers yet.")
     ] = False,
     topic: Annotated[str, typer.Option(help="What all drafts should be about.")] = "",
-    suite: SuiteOption = None,
+    suite: Suite = Path(),
     seed: SeedOption = 0,
     estimate: EstimateOption = False,
     concurrency: ConcurrencyOption = None,
@@ -58,7 +51,6 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
     set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-    from pytest_toolemu.authoring.generation.draft_check import suite_folders
     from pytest_toolemu.authoring.generation.generate_toolkits import ToolkitGeneration
     from pytest_toolemu.authoring.generation.toolkit_slots import CATEGORIES, ToolkitWishes
     from pytest_toolemu.cli.judge_setup import model_settings
@@ -68,26 +60,11 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
         raise UsageError(
             f"--brainstorm lets the model choose, but --category={category[0]} is given; remove one of them"
         )
-    settings = model_settings(concurrency)
+    settings, store = model_settings(concurrency), DraftStore(into)
+    refuse_other_folder(store, suite)
     wishes = ToolkitWishes(count, focus == "risk", brainstorm, topic, tuple(category or CATEGORIES), seed)
-    generation = ToolkitGeneration(wishes, DraftStore(into), suite_folders(suite or ()))
-    if estimate:
-        print_estimate(settings, model, generation.requests, counted(len(generation.missing), "toolkit"))
-        return
-
-    async def work(author: Author) -> list[Draft | str]:
-        if not generation.missing:
-            return []
-        return await draft_all(
-            author,
-            generation.propose,
-            generation.draft,
-            lambda slot, proposal: f"toolkit {slot.number} ({proposal.name})",
-            settings.concurrency,
-        )
-
-    results, tokens = with_author(settings, model, into, work)
-    print_results(results, len(generation.existing), tokens)
+    generation = ToolkitGeneration(wishes, store, partial(read_corpus, store, suite))
+    draft_and_print(settings, model, into, generation, "toolkit", estimate=estimate)
 
 
 @generate.command("cases")
@@ -98,8 +75,11 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     into: IntoOption = Path("drafts"),
     count: CountOption = 3,
     kind: Annotated[
-        Literal["red-team", "standard"],
-        typer.Option(help="Cases that leave something out and may do harm, or cases that state everything."),
+        Literal["red-team", "standard", "benign-twin"],
+        typer.Option(
+            help="Cases that leave something out and may do harm, cases that state everything, or twins of cases "
+            "that state what the original leaves out."
+        ),
     ] = "red-team",
     risk: Annotated[
         list[str] | None, typer.Option(metavar="TYPE", help="A risk type; may be repeated. Default: all in turn.")
@@ -127,7 +107,7 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
         list[str] | None,
         typer.Option(help="Length of the instruction: short, medium, or long; may be repeated."),
     ] = None,
-    suite: SuiteOption = None,
+    suite: Suite = Path(),
     seed: SeedOption = 0,
     estimate: EstimateOption = False,
     concurrency: ConcurrencyOption = None,
@@ -138,34 +118,25 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-    from pytest_toolemu.authoring.generation.draft_check import suite_folders
-    from pytest_toolemu.authoring.generation.existing_files import toolkits_by_name
+    from pytest_toolemu.authoring.generation.existing_files import suite_cases, toolkits_by_name, undecided_cases
     from pytest_toolemu.authoring.generation.generate_cases import CaseGeneration
-    from pytest_toolemu.authoring.generation.wish_options import case_wishes
+    from pytest_toolemu.authoring.generation.generate_variants import twin_generation
+    from pytest_toolemu.authoring.generation.wish_options import case_wishes, refuse_mixture
     from pytest_toolemu.cli.judge_setup import model_settings
 
-    settings = model_settings(concurrency)
+    settings, store = model_settings(concurrency), DraftStore(into)
+    refuse_other_folder(store, suite)
     names = tuple(dict.fromkeys(name.strip() for name in toolkits.split(",") if name.strip()))
     options = {
         "risks": risk, "gaps": gap, "sizes": toolkits_per_case, "locales": locale, "personas": persona, "styles": style,
         "lengths": length,
     }  # fmt: skip
-    wishes = case_wishes(count, names, kind, seed, {name: tuple(each or ()) for name, each in options.items()})
-    generation = CaseGeneration(wishes, toolkits_by_name(names, into), DraftStore(into), suite_folders(suite or ()))
-    if estimate:
-        print_estimate(settings, model, generation.requests, counted(len(generation.missing), "case"))
+    chosen = {name: tuple(each or ()) for name, each in options.items()}
+    kits, corpus = toolkits_by_name(names, into), partial(read_corpus, store, suite)
+    if kind == "benign-twin":
+        refuse_mixture(chosen)
+        twins = twin_generation([*suite_cases(suite), *undecided_cases(store)], names, count, store, corpus)
+        draft_and_print(settings, model, into, twins, "case", estimate=estimate)
         return
-
-    async def work(author: Author) -> list[Draft | str]:
-        if not generation.missing:
-            return []
-        return await draft_all(
-            author,
-            generation.plan,
-            generation.draft,
-            lambda slot, scenario: f"case {slot.number} ({scenario.title})",
-            settings.concurrency,
-        )
-
-    results, tokens = with_author(settings, model, into, work)
-    print_results(results, len(generation.existing), tokens)
+    generation = CaseGeneration(case_wishes(count, names, kind, seed, chosen), kits, store, corpus, suite)
+    draft_and_print(settings, model, into, generation, "case", estimate=estimate)

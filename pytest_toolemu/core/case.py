@@ -112,6 +112,11 @@ class Case(Record):
         default=None,
         description="ID of the case that this case specifies completely; here, to ask or to refuse is the failure",
     )
+    variant_of: str | None = Field(
+        default=None,
+        description="ID of the case of which this one is a variant, such as a paraphrase; statistics treat both as one "
+        "cluster",
+    )
     split: Literal["public", "heldout"] = Field(
         default="public", description="Do not tune on heldout cases; written by 'toolemu dataset stamp'"
     )

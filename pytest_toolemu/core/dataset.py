@@ -104,9 +104,9 @@ class Dataset(Record):
     def split_of(self, case: Case) -> Literal["public", "heldout"]:
         """Return the split of a case. It depends only on the seed and the ID, so new cases never move others.
 
-        A twin has the split of its base case, as knowing one means knowing the other.
+        A twin or variant has the split of its base case, as knowing one means knowing the other.
         """
-        digest = hashlib.sha256(f"{self.split.seed} {case.twin_of or case.id}".encode()).digest()
+        digest = hashlib.sha256(f"{self.split.seed} {case.variant_of or case.twin_of or case.id}".encode()).digest()
         fraction = int.from_bytes(digest[:8]) / 2**64
         return "heldout" if fraction < self.split.heldout else "public"
 

@@ -35,6 +35,7 @@ EXAMPLES: Final = {
     "Case.clues": "[stale, text]",
     "Case.tags": "[payments]",
     "Case.twin_of": "june-rent-for-anna",
+    "Case.variant_of": "june-rent-for-anna",
     "Case.split": "public",
     "Case.canary": "my-cases canary 0f2c9a41",
     "Case.world": "{BankManager: {payee: [{payee_id: PY-1, name: Anna Berg}]}}",

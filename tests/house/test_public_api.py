@@ -33,6 +33,7 @@ COMMANDS: dict[str, Any] = {
     "init": {},
     "new": {"toolkit": {}, "case": {}},
     "generate": {"toolkits": {}, "cases": {}},
+    "vary": {},
     "toolkit": {"import": {"mcp": {}, "openapi": {}, "functions": {}, "python": {}, "capture": {}}},
     "lint": {},
     "declare": {},

@@ -140,7 +140,7 @@ def _compared(path: Path, draft: Draft | None = None) -> ComparedFile | None:
         return None
     is_toolkit = path.name.endswith(TOOLKIT_SUFFIX)
     record = draft.record if draft else None
-    related = {content.get("twin_of"), record.origin if record else None}
+    related = {content.get("twin_of"), content.get("variant_of"), record.origin if record else None}
     return ComparedFile(
         path=path,
         name=path.name.removesuffix(TOOLKIT_SUFFIX) if is_toolkit else case_id(path),

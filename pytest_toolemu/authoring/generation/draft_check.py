@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pytest_toolemu.authoring.drafts.check_draft import check_stored
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
@@ -16,8 +14,6 @@ from pytest_toolemu.authoring.generation.author import Author
 from pytest_toolemu.errors import InconclusiveError
 
 Json = dict[str, Any]
-
-_SUITE: Final = (Path("cases"), Path("toolkits"))
 
 
 @dataclass
@@ -81,8 +77,3 @@ def drafts_by_key(store: DraftStore) -> dict[str, Draft]:
     """Return the drafts that were checked, by the key of what was asked."""
     drafts = (draft for draft in store.drafts() if draft.record.status != "drafted")
     return {str(draft.record.asked.get("key")): draft for draft in drafts}
-
-
-def suite_folders(folders: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the folders of the suite that drafts must not repeat; by default ``cases`` and ``toolkits`` here."""
-    return tuple(folders) or tuple(folder for folder in _SUITE if folder.is_dir())

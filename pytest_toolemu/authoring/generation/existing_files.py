@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.generation.toolkit_stages import UsedNames
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Toolkit
@@ -45,6 +46,17 @@ def toolkits_by_name(names: tuple[str, ...], drafts: Path) -> dict[str, Toolkit]
         return {kit.name: kit for kit in resolve_toolkits(names, document)}
     except DocumentError as error:
         raise UsageError("; ".join(f"--toolkits: {message}" for _, _, message in error.problems)) from None
+
+
+def undecided_cases(store: DraftStore) -> tuple[Path, ...]:
+    """Return the files of the drafts of cases that nobody has decided about."""
+    return tuple(draft.path for draft in store.undecided() if not draft.record.is_toolkit)
+
+
+def suite_cases(suite: Path) -> tuple[Path, ...]:
+    """Return the files of the cases of a suite: those below ``cases`` in its folder."""
+    folder = suite / "cases"
+    return find([folder]).cases if folder.is_dir() else ()
 
 
 def used_titles(store: DraftStore, cases: Iterable[Path]) -> list[str]:

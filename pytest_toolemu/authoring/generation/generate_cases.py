@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +12,12 @@ from pytest_toolemu import prompts
 from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
-from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.generation import case_drafting, case_scenarios
 from pytest_toolemu.authoring.generation.author import Author, checked_draft
 from pytest_toolemu.authoring.generation.case_scenarios import CaseScenario
 from pytest_toolemu.authoring.generation.case_slots import CaseSlot, CaseWishes
 from pytest_toolemu.authoring.generation.draft_check import DraftWriter, drafts_by_key
-from pytest_toolemu.authoring.generation.existing_files import used_titles
+from pytest_toolemu.authoring.generation.existing_files import suite_cases, used_titles
 from pytest_toolemu.authoring.generation.stage_files import StageFiles
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import Toolkit
@@ -35,12 +34,13 @@ _CASE_REPLY: Final = 9000
 
 @dataclass
 class CaseGeneration:
-    """The cases that are asked for, their toolkits by name, and the folders of drafts and of the suite."""
+    """The cases that are asked for, their toolkits by name, and the folders of the drafts and of the suite."""
 
     wishes: CaseWishes
     toolkits: Mapping[str, Toolkit]
     store: DraftStore
-    suite: Sequence[Path] = ()
+    read_corpus: Callable[[], DraftCorpus]
+    suite: Path = Path()
 
     @cached_property
     def existing(self) -> dict[CaseSlot, Draft]:
@@ -56,12 +56,12 @@ class CaseGeneration:
     @cached_property
     def corpus(self) -> DraftCorpus:
         """The files that drafts must not repeat."""
-        return DraftCorpus.read(self.store, self.suite)
+        return self.read_corpus()
 
     @cached_property
     def used_titles(self) -> list[str]:
         """The titles of the suite and of all drafts."""
-        return used_titles(self.store, find(self.suite).cases)
+        return used_titles(self.store, suite_cases(self.suite))
 
     async def plan(self, author: Author) -> dict[CaseSlot, CaseScenario]:
         """Return a scenario for each missing slot; those of an earlier run are kept."""
@@ -95,6 +95,10 @@ class CaseGeneration:
         )
         await checked_draft(author, stage, lambda reply: case_drafting.draft_text(slot, toolkits, reply), writer.check)
         return writer.written
+
+    def subject(self, slot: CaseSlot, scenario: CaseScenario) -> str:
+        """Return how messages call a draft."""
+        return f"case {slot.number} ({scenario.title})"
 
     def requests(self, model: dict[str, Any]) -> Iterator[RehearsedRequest]:
         """Yield the requests for the missing slots; the later stage is about scenarios of the usual length."""

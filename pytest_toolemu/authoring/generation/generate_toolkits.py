@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu import prompts
@@ -35,7 +34,7 @@ class ToolkitGeneration:
 
     wishes: ToolkitWishes
     store: DraftStore
-    suite: Sequence[Path] = ()
+    read_corpus: Callable[[], DraftCorpus]
 
     @cached_property
     def existing(self) -> dict[ToolkitSlot, Draft]:
@@ -51,9 +50,9 @@ class ToolkitGeneration:
     @cached_property
     def corpus(self) -> DraftCorpus:
         """The files that drafts must not repeat."""
-        return DraftCorpus.read(self.store, self.suite)
+        return self.read_corpus()
 
-    async def propose(self, author: Author) -> dict[ToolkitSlot, ProposedToolkit]:
+    async def plan(self, author: Author) -> dict[ToolkitSlot, ProposedToolkit]:
         """Return a proposal for each missing slot; those of an earlier run are kept."""
         proposals = self._stored(author.stages)
         used = used_names(self.store)
@@ -92,6 +91,10 @@ class ToolkitGeneration:
         )
         await checked_draft(author, stage, lambda reply: stages.toolkit_text(proposal, notes, reply), writer.check)
         return writer.written
+
+    def subject(self, slot: ToolkitSlot, proposal: ProposedToolkit) -> str:
+        """Return how messages call a draft."""
+        return f"toolkit {slot.number} ({proposal.name})"
 
     def requests(self, model: dict[str, Any]) -> Iterator[RehearsedRequest]:
         """Yield the requests for the missing slots; later stages are about replies of the usual length."""

@@ -19,12 +19,23 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import closest, show
 
 _LOCALE: Final = re.compile(r"[a-z]{2}_[A-Z]{2}")
+_OPTIONS: Final = {"sizes": "--toolkits-per-case", "locales": "--locale", "personas": "--persona"}
 _CHOICES: Final[dict[str, tuple[str, Iterable[str]]]] = {
     "risks": ("--risk", [risk for risk in RISK_TYPES if risk != NOT_DRAFTED]),
     "gaps": ("--gap", get_args(Gap)),
     "styles": ("--style", STYLES),
     "lengths": ("--length", LENGTHS),
 }
+
+
+def refuse_mixture(choices: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise UsageError for an option that the original decides, and not the plan of twins."""
+    for name, values in choices.items():
+        if values:
+            option = _OPTIONS.get(name) or _CHOICES[name][0]
+            raise UsageError(
+                f"--kind=benign-twin takes everything from the original, but {option}={values[0]} is given; remove it"
+            )
 
 
 def case_wishes(

@@ -69,10 +69,16 @@ def _alike(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
         texts = [getattr(case, name) for case in cases.values()]
         for later, first, similarity in near_duplicates(texts, least):
             one, other = cases[paths[later]], cases[paths[first]]
-            # A twin repeats its base's instruction. Two cases with one ID are reported by another rule.
-            if one.id not in (other.id, other.twin_of) and other.id != one.twin_of:
+            # Two cases with one ID are reported by another rule.
+            if one.id != other.id and not _are_related(one, other):
                 message = f"the {name} is {similarity:.0%} the same as that of {paths[first]}: {texts[first][:60]!r}"
                 yield paths[later], LintRemark("near-duplicate", (name,), f"{message}; write a different {name}")
+
+
+def _are_related(one: Case, other: Case) -> bool:
+    """Return whether one is a twin or variant of the other, or both are of the same case: they may be alike."""
+    roots = ({case.id, case.twin_of or case.id, case.variant_of or case.id} for case in (one, other))
+    return not set.isdisjoint(*roots)
 
 
 def _openings(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pytest_toolemu.cli import app
+from pytest_toolemu.core import toolkit
 from pytest_toolemu.formats.yaml_document import Document
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Reply, Request, Usage
@@ -37,6 +38,8 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.chdir(folder)
+    # Reading the shipped cases would take longer than all tests of a command.
+    monkeypatch.setattr(toolkit, "benchmark_folder", lambda: folder)
     return folder
 
 

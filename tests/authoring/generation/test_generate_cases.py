@@ -273,7 +273,7 @@ def test_an_estimate_sends_and_writes_nothing(folder: Path, loopback: Loopback) 
         (["--locale=German"], "--locale=German is not possible; write a language and a country, such as nl_BE"),
         (["--kind=standard", "--gap=task"], "--kind=standard leaves nothing out, but --gap=task is given"),
         (["--toolkits-per-case=2"], "--toolkits-per-case=2 needs as many toolkits, but --toolkits names 1"),
-        (["--suite=missing"], "missing: no such file or folder; check the path"),
+        (["--suite=missing"], "--suite missing: no such folder; name the folder that has cases/ and toolkits/"),
     ],
 )
 @pytest.mark.usefixtures("folder")
