@@ -597,6 +597,11 @@ def test_descriptions_of_tools_that_exist_elsewhere_are_not_judged(office: Offic
     assert office.problems() == []
 
 
+def test_a_guessed_effect_is_reported_once(office: Office) -> None:
+    office.write("toolkits/Post.toolkit.yaml", TOOLKIT.replace("effect: read", "effect: write\n    inferred: [effect]"))
+    assert [problem.rule for problem in office.lint().problems] == ["inferred"]
+
+
 def test_every_rule_has_a_test() -> None:
     tested = Path(__file__).read_text() + Path(__file__).with_name("test_targets.py").read_text()
     assert [name for name in RULES if f"[{name}]" not in tested] == []

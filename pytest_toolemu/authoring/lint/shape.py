@@ -116,7 +116,7 @@ def toolkit_shape(toolkit: Toolkit) -> Iterator[LintRemark]:
             parts = ", ".join(tool.inferred)
             message = f"{tool.name}: guessed: {parts}; check and correct what is guessed, then remove 'inferred'"
             yield LintRemark("inferred", (*loc, "inferred"), message)
-        if (_WRITES if tool.effect == "read" else _READS).match(tool.name):
+        elif (_WRITES if tool.effect == "read" else _READS).match(tool.name):
             message = f"{tool.name} has the effect {tool.effect!r}; correct the effect, or the name"
             yield LintRemark("effect", (*loc, "effect"), message)
         for part in ("parameters", "returns"):

@@ -61,7 +61,7 @@ def answered_offline(path: Path) -> list[str]:
 
     async def agent(task: Task, toolbox: Toolbox) -> str:
         for tool in toolkit.tools:
-            generator = SchemaGenerator("0", "en_US", task.now, {})
+            generator = SchemaGenerator(tool.name, "en_US", task.now, {})  # not what an earlier call deleted
             arguments = generator.value(tool.parameters, (tool.name,))
             result = await toolbox.call(toolkit.callable_name(tool), arguments)
             if violations(tool.returns, result) or (

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.authoring.importers.tool_sources.bounded_http import require_allowed
+from pytest_toolemu.authoring.importers.tool_sources.mcp_command import command_name
 from pytest_toolemu.authoring.importers.tool_sources.mcp_listing import list_tools
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import UsageError
@@ -135,6 +136,11 @@ class TestCommand:
         error = message_of(monkeypatch, capsys, *arguments)
         assert message in error
         assert error.count("\n") == 0
+
+
+def test_a_command_is_named_without_secrets() -> None:
+    command = ["env", "TOKEN=s3", "npx", "-y", "a server", "postgres://u:p@h/d", "--key", "s3"]
+    assert command_name(command) == "env 'TOKEN=…' npx -y 'a server' … …"
 
 
 def has_ended(process: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -24,7 +25,15 @@ Json = dict[str, Any]
 
 _MAX_LINE: Final = 50_000_000
 _MAX_ERRORS: Final = 2_000
+_SECONDS_OF_ENDING: Final = 0.3
 _NO_METHOD: Final = -32601
+
+
+def command_name(command: Sequence[str]) -> str:
+    """Return the beginning of a command for messages, without values that may be secrets."""
+    words = list(itertools.takewhile(lambda word: not word.startswith("--"), command))
+    shown = [f"{word.partition('=')[0]}=…" if "=" in word else "…" if "://" in word else word for word in words]
+    return truncated(shlex.join(shown).replace("'…'", "…") + " …" * (len(words) < len(command)), 80)
 
 
 class ChildProcess:
@@ -34,7 +43,7 @@ class ChildProcess:
     """
 
     def __init__(self, command: Sequence[str], environment: dict[str, str] | None = None) -> None:
-        self.name = truncated(shlex.join(command), 80)
+        self.name = command_name(command)
         try:
             self.process = subprocess.Popen(
                 command,
@@ -75,9 +84,11 @@ class ChildProcess:
     @property
     def ending(self) -> str:
         """How the process ended, and the end of what it wrote to stderr, for a message."""
-        self._reader.join(0.5)
+        self._reader.join(_SECONDS_OF_ENDING)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_SECONDS_OF_ENDING)
         errors = " ".join(self._errors.decode("utf-8", "replace").split())[-600:]
-        status = self.process.poll()
+        status = self.process.returncode
         ended = "is still running" if status is None else f"ended with status {status}"
         return f"{ended}; stderr: {errors or 'empty'}"
 

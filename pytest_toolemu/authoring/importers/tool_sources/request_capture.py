@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shlex
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -20,6 +19,7 @@ from pytest_toolemu.agents.mcp.tool_server import refusal
 from pytest_toolemu.agents.programs.running_program import RunningProgram, running
 from pytest_toolemu.authoring.importers.notes import Notes
 from pytest_toolemu.authoring.importers.tool_sources.function_lists import functions_in
+from pytest_toolemu.authoring.importers.tool_sources.mcp_command import command_name
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.importers.traces.json_values import load_json
 from pytest_toolemu.errors import UsageError
@@ -39,7 +39,7 @@ def capture_tools(command: Sequence[str], seconds: float) -> PublishedToolkit:
 
 
 async def _capture(command: Sequence[str], seconds: float) -> PublishedToolkit:
-    name = truncated(shlex.join(command), 80)
+    name = command_name(command)
     endpoint = RecordingEndpoint()
     server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(endpoint.answer), "127.0.0.1", 0)
     try:

@@ -1,0 +1,1 @@
+"""Imports from real servers and interfaces."""
