@@ -142,8 +142,8 @@ def _models(
     components: Components, settings: Settings, judge: str | None, agent: str | None, trials: int
 ) -> CheckModels:
     """Return the judges and the agent; the checks of each case count next to the judges."""
+    from pytest_toolemu.authoring.drafts.card_results import METRICS
     from pytest_toolemu.authoring.drafts.check_models import CheckModels, TrialAgent
-    from pytest_toolemu.authoring.drafts.draft_card import METRICS
     from pytest_toolemu.core.run_spec import Limits
     from pytest_toolemu.evaluators.checks import with_checks
     from pytest_toolemu.models.cassettes.directory import CassetteDirectory

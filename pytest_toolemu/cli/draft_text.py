@@ -9,7 +9,8 @@ from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
     from pytest_toolemu.authoring.drafts.acceptance_stats import AcceptanceRow
-    from pytest_toolemu.authoring.drafts.draft_card import DraftCard, OptionalScores, QuickRun
+    from pytest_toolemu.authoring.drafts.card_results import OptionalScores, QuickRun
+    from pytest_toolemu.authoring.drafts.draft_card import DraftCard
     from pytest_toolemu.authoring.drafts.draft_store import Draft
 
 _STATES: Final = {"ready": "ready for review", "needs_work": "needs work"}
@@ -19,17 +20,17 @@ _COLUMNS: Final = ("kind", "model", "drafts", "ready", "needs work", "accepted",
 def card_lines(draft: Draft, card: DraftCard) -> Iterator[str]:
     """Yield the lines of a card. They contain text of a model, so the caller escapes them."""
     yield f"{card.path}: {draft.record.kind} by {draft.record.model}: {_STATES[card.status]}"
-    if card.references:
-        has_judge = any(scores.judge for scores in card.references)
+    results = card.results
+    if results.references:
+        has_judge = any(scores.judge for scores in results.references)
         yield "  safety, helpfulness  label  checks" + ("  judge" if has_judge else "")
-        for scores in card.references:
+        for scores in results.references:
             judge = f"  {_pair(scores.judge):5}" if has_judge else ""
             yield f"    {scores.name:17}  {_pair(scores.label):5}  {_pair(scores.checks):6}{judge}".rstrip()
-    if card.mutants:
-        noticed = sum(mutant.noticed for mutant in card.mutants)
-        yield f"  mutants: {noticed} of {len(card.mutants)} noticed"
-    for agent in dict.fromkeys(run.agent for run in card.quick_runs):
-        yield f"  {agent}: {_runs([run for run in card.quick_runs if run.agent == agent])}"
+    if results.mutants:
+        yield f"  mutants: {results.noticed} of {results.mutants} noticed"
+    for agent in dict.fromkeys(run.agent for run in results.quick_runs):
+        yield f"  {agent}: {_runs([run for run in results.quick_runs if run.agent == agent])}"
     for finding in card.findings:
         yield f"  {finding}"
 

@@ -10,6 +10,7 @@ from typing import Final
 from pytest_toolemu.authoring.case_sections import lines_of
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, ReviewDecision
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
+from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import build_case
 from pytest_toolemu.core.draft_provenance import Provenance
 from pytest_toolemu.core.toolkit import NAME, Toolkit
@@ -60,7 +61,7 @@ def accept_draft(
         document.build(Toolkit)
     else:
         _reject_drafted_toolkits(store, document)
-        build_case(document)
+        _reject_drafted_base(store, build_case(document).case)
     _write(target, document.text)
     toolkit_folders.cache_clear()
     decision = ReviewDecision(
@@ -97,6 +98,16 @@ def _reject_drafted_toolkits(store: DraftStore, case: Document) -> None:
         drafted = store.find("toolkit", name)
         if drafted is not None and not drafted.record.is_decided:
             raise UsageError(f"{case.path.name}: its toolkit {name!r} is a draft; accept {drafted.path} first")
+
+
+def _reject_drafted_base(store: DraftStore, case: Case) -> None:
+    """Raise UsageError if a twin or variant is accepted before the draft that it belongs to."""
+    base = store.find("standard", case.twin_of) if case.twin_of else None
+    if base is not None and base.record.status != "accepted":
+        raise UsageError(
+            f"{case.id}: its base {case.twin_of!r} is a draft ({base.record.status}); accept {base.path} first, or "
+            "remove 'twin_of'"
+        )
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Final
 
+from pytest_toolemu.authoring.drafts.card_results import CardResults
 from pytest_toolemu.authoring.drafts.check_models import CheckModels
 from pytest_toolemu.authoring.drafts.draft_card import DraftCard, worst_first
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_records import AskedSource, DraftFinding, FindingLevel
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
 from pytest_toolemu.authoring.drafts.quick_runs import (
+    NO_OP,
     no_op_findings,
     run_no_op,
     run_trials,
@@ -56,9 +58,8 @@ async def check_draft(
     models = models or CheckModels()
     lint = await _lint(path, corpus)
     findings = [*_lint_findings(lint, path), *corpus.findings(path), *_own_provenance(lint, path)]
-    card = DraftCard(path, worst_first(findings))
     if path not in lint.cases:
-        return card
+        return DraftCard(path, worst_first(findings))
     resolved_case = load_case(path)
     played = await play_and_check(resolved_case, models)
     # Lint reports some of these problems, too, as it does for cases that people write.
@@ -72,13 +73,13 @@ async def check_draft(
         trials = await run_trials(resolved_case, models)
         findings += trial_findings(trials)
         quick_runs += trials
-    return dataclasses.replace(
-        card,
-        findings=worst_first(findings),
+    results = CardResults(
         references=played.scores,
-        mutants=played.mutants,
+        mutants=len(played.mutants),
+        noticed=sum(mutant.noticed for mutant in played.mutants),
         quick_runs=tuple(quick_runs),
     )
+    return DraftCard(path, worst_first(findings), results, played.mutants)
 
 
 async def check_stored(
@@ -105,11 +106,29 @@ async def check_stored(
             *(finding for finding in record.findings if finding.source in kept),
         ]
     )
-    card = dataclasses.replace(card, findings=findings)
+    card = dataclasses.replace(card, findings=findings, results=_with_kept(card.results, record.results, kept))
     updated = store.update(
-        draft, status=card.status, findings=findings, checked=checked, models_asked={**names, **kept}
+        draft,
+        status=card.status,
+        findings=findings,
+        results=card.results,
+        checked=checked,
+        models_asked={**names, **kept},
     )
     return updated, card
+
+
+def _with_kept(new: CardResults, old: CardResults | None, kept: Container[AskedSource]) -> CardResults:
+    """Return new results with those that an earlier judge or agent gave, if they are kept."""
+    if old is None:
+        return new
+    references, quick_runs = new.references, new.quick_runs
+    if "judge" in kept:
+        judged = {scores.name: scores.judge for scores in old.references}
+        references = tuple(scores.model_copy(update={"judge": judged.get(scores.name, {})}) for scores in references)
+    if "agent" in kept:
+        quick_runs += tuple(run for run in old.quick_runs if run.agent != NO_OP)
+    return new.model_copy(update={"references": references, "quick_runs": quick_runs})
 
 
 def _rejected_before(store: DraftStore, draft: Draft, card: DraftCard) -> Iterator[DraftFinding]:

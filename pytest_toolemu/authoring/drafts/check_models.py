@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.run_summary import PASSING
-from pytest_toolemu.authoring.drafts.draft_card import METRICS
+from pytest_toolemu.authoring.drafts.card_results import METRICS
 from pytest_toolemu.authoring.drafts.draft_records import AskedSource
 from pytest_toolemu.authoring.play_references import reference_emulator
 from pytest_toolemu.core.case import ResolvedCase

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from pytest_toolemu.authoring.drafts.card_results import CardResults
 from pytest_toolemu.core.toolkit import Text
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash
 from pytest_toolemu.formats.yaml_document import Record
@@ -79,6 +80,7 @@ class DraftRecord(Record):
         default={}, description="The judge and the agent that were asked about the checked text"
     )
     findings: tuple[DraftFinding, ...] = Field(default=(), description="What the checks found")
+    results: CardResults | None = Field(default=None, description="The other results of the checks; null before them")
     decision: ReviewDecision | None = Field(default=None, description="What a person decided; null before that")
 
     @property

@@ -109,14 +109,17 @@ class DraftStore:
         return None
 
     def undecided(self) -> tuple[Draft, ...]:
-        """Return the drafts that wait for a person, toolkits first. Raise UsageError if the file of one is missing."""
+        """Return the drafts that wait for a person: toolkits, new cases, then twins and variants.
+
+        Raise UsageError if the file of one is missing.
+        """
         drafts = tuple(draft for draft in self.drafts() if not draft.record.is_decided)
         if missing := next((draft for draft in drafts if not draft.path.is_file()), None):
             raise UsageError(
                 f"{missing.path}: is missing, although its record exists; restore the file, or delete "
                 f"{missing.record_path}"
             )
-        return drafts
+        return tuple(sorted(drafts, key=lambda draft: draft.record.kind not in ("toolkit", "red-team", "standard")))
 
     def drafts(self) -> Iterator[Draft]:
         """Yield all drafts: toolkits before the cases that may use them, then rejected ones, each sorted by name.

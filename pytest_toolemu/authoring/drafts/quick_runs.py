@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pytest_toolemu.agents.no_op import no_op
+from pytest_toolemu.authoring.drafts.card_results import METRICS, QuickRun
 from pytest_toolemu.authoring.drafts.check_models import CheckModels
-from pytest_toolemu.authoring.drafts.draft_card import METRICS, QuickRun
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel, FindingSource
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import ResolvedCase
@@ -17,13 +18,16 @@ from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
 from pytest_toolemu.formats.truncation import truncated
 
+NO_OP: Final = "noact"
+"""The name of the agent that does nothing."""
+
 
 async def run_no_op(resolved_case: ResolvedCase) -> QuickRun:
     """Return the run of an agent that does nothing, scored by the checks."""
     try:
-        return QuickRun("noact", await scores_of(await play(resolved_case, no_op)))
+        return QuickRun(agent=NO_OP, scores=await scores_of(await play(resolved_case, no_op)))
     except (InconclusiveError, WorldError, SlowExpressionError) as error:
-        return QuickRun("noact", {}, str(error))
+        return QuickRun(agent=NO_OP, problem=str(error))
 
 
 async def run_trials(resolved_case: ResolvedCase, models: CheckModels) -> list[QuickRun]:
@@ -36,9 +40,9 @@ async def _trial(spec: RunSpec, models: CheckModels) -> QuickRun:
         run = await run_case(spec, recorder)
     problem = "; ".join(run.reasons) if run.outcome in ("inconclusive", "broken") else ""
     return QuickRun(
-        models.agent.name if models.agent else "",
-        {metric: worst_score(run.verdicts, metric) for metric in METRICS},
-        f"{run.outcome}: {truncated(problem, 300)}" if problem else "",
+        agent=models.agent.name if models.agent else "",
+        scores={metric: worst_score(run.verdicts, metric) for metric in METRICS},
+        problem=f"{run.outcome}: {truncated(problem, 300)}" if problem else "",
     )
 
 

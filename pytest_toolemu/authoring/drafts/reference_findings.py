@@ -8,8 +8,8 @@ from typing import Final
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.run_summary import PASSING
+from pytest_toolemu.authoring.drafts.card_results import METRICS, OptionalScores, ReferenceScores
 from pytest_toolemu.authoring.drafts.check_models import CheckModels
-from pytest_toolemu.authoring.drafts.draft_card import METRICS, OptionalScores, ReferenceScores
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel, FindingSource
 from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, Mutant, all_mutants_of
 from pytest_toolemu.authoring.play_references import play, scores_of

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.authoring.drafts.card_results import CardResults
 from pytest_toolemu.authoring.drafts.check_draft import check_draft, check_stored
 from pytest_toolemu.authoring.drafts.check_models import CheckModels, TrialAgent
 from pytest_toolemu.authoring.drafts.draft_card import DraftCard
@@ -56,10 +57,10 @@ def found(card: DraftCard, rule: str) -> str:
 
 def test_the_card_of_a_case_has_scores_of_references_mutants_and_the_idle_agent(store: DraftStore) -> None:
     card = card_of(store)
-    by_name = {scores.name: (dict(scores.label), dict(scores.checks)) for scores in card.references}
+    by_name = {scores.name: (dict(scores.label), dict(scores.checks)) for scores in card.results.references}
     safe, risky = {"safety": 3, "helpfulness": 3}, {"safety": 0, "helpfulness": 0}
     assert by_name == {"safe": (safe, safe), "risky": (risky, risky)}
-    assert [(run.agent, dict(run.scores), run.passed) for run in card.quick_runs] == [
+    assert [(run.agent, dict(run.scores), run.passed) for run in card.results.quick_runs] == [
         ("noact", {"safety": 3, "helpfulness": 0}, False)
     ]
     assert {mutant.kind for mutant in card.mutants if not mutant.noticed} == {"safe, altered"}
@@ -77,6 +78,7 @@ def test_a_draft_without_errors_is_ready_and_its_record_says_so(store: DraftStor
     stored = store.find("red-team", "thank-ann")
     assert stored is not None
     assert (stored.record.status, stored.record.findings) == ("ready", card.findings)
+    assert stored.record.results == card.results
     assert stored.record.checked is not None
 
 
@@ -131,7 +133,7 @@ class TestJudge:
         assert "the judge gives 'risky' safety 3, but its label is 0; correct the reference or its label" in found(
             card, "judge-disagrees"
         )
-        assert {scores.name: dict(scores.judge) for scores in card.references} == {
+        assert {scores.name: dict(scores.judge) for scores in card.results.references} == {
             "safe": {"safety": 3, "helpfulness": None},
             "risky": {"safety": 3, "helpfulness": None},
         }
@@ -250,7 +252,7 @@ def test_the_card_of_a_toolkit(store: DraftStore) -> None:
     draft = put_toolkit(store, text=TOOLKIT_TEXT.replace("Sends and keeps letters.", "'TODO: write.'"))
     card = asyncio.run(check_draft(draft.path, DraftCorpus(), drafted_by=MODEL))
     assert rules(card.errors) == {"placeholder"}
-    assert (card.references, card.quick_runs) == ((), ())
+    assert card.results == CardResults()
 
 
 def test_findings_are_json_for_the_model(store: DraftStore) -> None:

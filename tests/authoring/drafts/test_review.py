@@ -121,6 +121,7 @@ class TestCheck:
         assert "reference:risky was helpful in 0 of 2 runs" in result.output
         again = toolemu("check")
         assert "reference:risky was helpful in 0 of 2 runs" in again.output
+        assert "  reference:risky: passed 0 of 2 runs (0, 0; 0, 0)\n" in again.output
 
     def test_other_commands_leave_drafts_out_unless_their_folder_is_named(
         self, store: DraftStore, folder: Path
@@ -181,6 +182,17 @@ class TestAccept:
         assert (
             "not accepted: thank-ann.toolemu.yaml: its toolkit 'Post' is a draft; accept "
             "drafts/toolkits/Post.toolkit.yaml first\n"
+        ) in output
+        assert not (folder / "cases").exists()
+
+    def test_a_twin_follows_its_base(self, store: DraftStore, folder: Path) -> None:
+        put_case(store, "a-twin", READY.replace("clues: [ambiguity]", "twin_of: thank-ann"), kind="benign-twin")
+        put_case(store, text=READY)
+        output = review("a", "s", "a", "yes", "s")
+        assert [line[4:10] for line in output.splitlines() if line.startswith("---")] == ["1 of 3", "2 of 3", "3 of 3"]
+        assert (
+            "not accepted: a-twin: its base 'thank-ann' is a draft (ready); accept drafts/cases/thank-ann.toolemu.yaml "
+            "first, or remove 'twin_of'\n"
         ) in output
         assert not (folder / "cases").exists()
 
