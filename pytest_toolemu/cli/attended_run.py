@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_toolemu.analysis.run_summary import agent_name
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.environment import versions
-from pytest_toolemu.core.identity import component_name, identity_of
+from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.world.built_world import per_call
 from pytest_toolemu.errors import UsageError
@@ -99,8 +99,8 @@ def attended_spec(
     )
 
 
-async def run_attended(spec: RunSpec, settings: Settings) -> tuple[Run, Path]:
-    """Run the case, and store it as a session of one run; return the run and its file."""
+async def run_attended(spec: RunSpec, settings: Settings, evaluators: list[str]) -> tuple[Run, Path]:
+    """Run the case, and store it as a session of one run with these evaluators; return the run and its file."""
     store = RunStore.create(Path(settings.run_dir), session_id(), private=settings.run_dir_mode == "private")
     run = await run_case(spec)
     run = run.model_copy(update={"agent": agent_name(run.identity)})
@@ -112,7 +112,7 @@ async def run_attended(spec: RunSpec, settings: Settings) -> tuple[Run, Path]:
             "rootdir": str(Path.cwd()),
             "versions": versions(),
             "datasets": [run.dataset.model_dump()] if run.dataset is not None else [],
-            "evaluators": [str(component_name(identity)) for identity in run.identity.evaluators],
+            "evaluators": evaluators,
             "judged_by": sorted({verdict.evaluator for verdict in run.verdicts}),
             "models": "live",
             "cost": {role: asdict(cost) for role, cost in costs_of(run.exchanges, prices).items()},

@@ -57,17 +57,19 @@ def serve(
     interrupted = asyncio.Event()
     attended = AttendedAgent(agent, lambda url: _show_case(resolved_case, url), interrupted.wait, _ask_answer)
 
-    def spec(components: Components) -> RunSpec:
-        return attended_spec(resolved_case, attended, components, settings, _show)
+    def create(components: Components) -> tuple[RunSpec, list[str]]:
+        spec = attended_spec(resolved_case, attended, components, settings, _show)
+        return spec, components.evaluators_in_force(())
 
-    async def work(created: RunSpec) -> int:
+    async def work(created: tuple[RunSpec, list[str]]) -> int:
+        spec, evaluators = created
         with _interrupts(interrupted):
-            run, path = await run_attended(created, settings)
+            run, path = await run_attended(spec, settings, evaluators)
         for line in verdict_lines(run, path):
             _show(line)
         return 0 if run.outcome == "passed" else 1
 
-    raise typer.Exit(with_components(settings, spec, work))
+    raise typer.Exit(with_components(settings, create, work))
 
 
 def _load(name: str) -> ResolvedCase:

@@ -23,7 +23,7 @@ from tests.live.npm import FOLDER, installed
 from tests.mcp.test_served_tools import HangingEmulator
 
 CLIENTS = Path(__file__).parent / "clients"
-PYTHON_PACKAGES = ("mcp>=1.30,<2", "pydantic-ai-slim[mcp]>=2.68,<3")
+PYTHON_PACKAGES = ("mcp>=1.30,<2", "pydantic-ai-slim[mcp]>=2.68,<3", "langchain-mcp-adapters>=0.3,<0.4")
 NODE_PACKAGES = (
     "@modelcontextprotocol/sdk@^1.32",
     "@modelcontextprotocol/client@^2.4",
@@ -96,8 +96,9 @@ def test_a_timeout_of_a_client_makes_the_case_inconclusive(client: Command) -> N
 
 
 @pytest.mark.timeout(900)
-def test_an_agent_of_pydantic_ai_calls_emulated_tools(python: Command) -> None:
-    printed, box = talk([*python, CLIENTS / "pydantic_ai_client.py"])
+@pytest.mark.parametrize("framework", ["pydantic_ai", "langchain"])
+def test_the_client_of_a_framework_calls_emulated_tools(framework: str, python: Command) -> None:
+    printed, box = talk([*python, CLIENTS / f"{framework}_client.py"])
     assert printed == {"tools": ["Lockers_Open"], "numbers": [0, 1, 2]}
     assert len(calls(box)) == 3
 
