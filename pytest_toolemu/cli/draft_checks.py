@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -51,7 +52,7 @@ def check(
     TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
     from pytest_toolemu.authoring.drafts.check_models import CheckModels
-    from pytest_toolemu.cli.judge_setup import draft_settings, with_components
+    from pytest_toolemu.cli.judge_setup import draft_settings, run_concurrently, with_components
 
     store, drafts = open_drafts(folder)
     if not drafts:
@@ -62,13 +63,18 @@ def check(
         _print_estimate(settings, drafts, judge, agent, trials)
         return
     corpus = read_corpus(store, suite)
+
+    async def check_all(models: CheckModels, concurrency: int) -> list[DraftCard]:
+        jobs = [partial(_check_and_print, store, draft, corpus, models) for draft in drafts]
+        return await run_concurrently(jobs, concurrency, "checking")
+
     if judge is None and agent is None:
-        cards = asyncio.run(_check_all(store, drafts, corpus, CheckModels()))
+        cards = asyncio.run(check_all(CheckModels(), 1))
     else:
         cards = with_components(
             settings,
             lambda components: _models(components, settings, judge, agent, trials),
-            lambda models: _check_all(store, drafts, corpus, models),
+            lambda models: check_all(models, settings.concurrency),
         )
     ready = sum(card.status == "ready" for card in cards)
     out.print(f"{counted(len(cards), 'draft')}: {ready} ready for review, {len(cards) - ready} not ready", markup=False)
@@ -113,20 +119,15 @@ def refuse_other_folder(store: DraftStore, suite: Path) -> None:
         raise UsageError(f"--suite {suite}: is the folder of the drafts; name the one into which accepted files move")
 
 
-async def _check_all(
-    store: DraftStore, drafts: tuple[Draft, ...], corpus: DraftCorpus, models: CheckModels
-) -> list[DraftCard]:
-    """Check the drafts one after the other; the results of each are stored and printed at once."""
+async def _check_and_print(store: DraftStore, draft: Draft, corpus: DraftCorpus, models: CheckModels) -> DraftCard:
+    """Check a draft; its results are stored and printed at once, so that an interruption loses none."""
     from pytest_toolemu.authoring.drafts.check_draft import check_stored
     from pytest_toolemu.cli.draft_text import card_lines
 
-    cards = []
-    for draft in drafts:
-        updated, card = await check_stored(store, draft, corpus, models)
-        for line in card_lines(updated, card):
-            out.print(plain(line), markup=False)
-        cards.append(card)
-    return cards
+    updated, card = await check_stored(store, draft, corpus, models)
+    for line in card_lines(updated, card):
+        out.print(plain(line), markup=False)
+    return card
 
 
 def _model(judge: str | None) -> str | None:

@@ -102,12 +102,13 @@ def _reject_drafted_toolkits(store: DraftStore, case: Document) -> None:
 
 def _reject_drafted_base(store: DraftStore, case: Case) -> None:
     """Raise UsageError if a twin or variant is accepted before the draft that it belongs to."""
-    base = store.find("standard", case.twin_of) if case.twin_of else None
-    if base is not None and base.record.status != "accepted":
-        raise UsageError(
-            f"{case.id}: its base {case.twin_of!r} is a draft ({base.record.status}); accept {base.path} first, or "
-            "remove 'twin_of'"
-        )
+    for key, name in (("twin_of", case.twin_of), ("variant_of", case.variant_of)):
+        base = store.find("standard", name) if name else None
+        if base is not None and base.record.status != "accepted":
+            raise UsageError(
+                f"{case.id}: its base {name!r} is a draft ({base.record.status}); accept {base.path} first, or remove "
+                f"{key!r}"
+            )
 
 
 def _write(path: Path, text: str) -> None:
