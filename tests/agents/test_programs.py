@@ -29,7 +29,7 @@ def rpc(method, **params):
     return json.load(urllib.request.urlopen(request))["result"]
 
 config = json.load(open(os.environ["TOOLEMU_MCP_CONFIG"]))
-assert config["mcpServers"]["toolemu"]["url"] == os.environ["TOOLEMU_MCP_URL"] == sys.argv[1]
+assert config["mcpServers"]["tools"]["url"] == os.environ["TOOLEMU_MCP_URL"] == sys.argv[1]
 (tool,) = rpc("tools/list")["tools"]
 while True:
     result = rpc("tools/call", name=tool["name"], arguments={"locker": "7"})

@@ -170,7 +170,7 @@ _SCRIPTS: Final = {
 def _mcp_config(home: Path, url: str) -> str:
     """Write the configuration that many MCP clients read; return its path."""
     path = home / "mcp.json"
-    path.write_text(json.dumps({"mcpServers": {"toolemu": {"type": "http", "url": url}}}), encoding="utf-8")
+    path.write_text(json.dumps({"mcpServers": {"tools": {"type": "http", "url": url}}}), encoding="utf-8")
     return str(path)
 
 

@@ -47,7 +47,7 @@ def test_claude_code_has_only_emulated_tools(programs: Path, monkeypatch: pytest
     monkeypatch.setenv("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
     with scripted_model() as (url, offered):
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
-        options = "--mcp-config {mcp_config} --strict-mcp-config --tools '' --allowedTools mcp__toolemu"
+        options = "--mcp-config {mcp_config} --strict-mcp-config --tools '' --allowedTools mcp__tools"
         result = run(f"{programs / 'claude'} -p {{task}} {options}")
     assert (result.outcome, result.answer, [step.call.tool for step in result.steps]) == (
         "passed",
