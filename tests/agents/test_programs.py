@@ -110,7 +110,7 @@ def test_a_program_that_cannot_be_started_is_a_failure_of_the_harness(tmp_path: 
 
 
 def test_a_hang_ends_with_the_case_and_leaves_no_process(tmp_path: Path) -> None:
-    result = run(f"sh -c 'trap \"\" TERM; sleep 60 & echo $! $$ > {tmp_path}/pids; wait'", timeout=0.3)
+    result = run(f"sh -c 'trap \"\" TERM; sleep 60 & echo $! $$ > {tmp_path}/pids; wait'", timeout=1.0)
     assert (result.outcome, result.stop) == ("inconclusive", "timeout")
     assert "the program of the agent" in result.reasons[0]
     assert "was still running, and waited for no tool call" in result.reasons[0]
@@ -121,6 +121,21 @@ def test_a_process_in_the_background_neither_delays_the_answer_nor_survives(tmp_
     result = run(f"sh -c 'sleep 60 & echo $! > {tmp_path}/pids; echo Done'")
     assert (result.outcome, result.answer) == ("passed", "Done")
     assert not any(map(is_running, (tmp_path / "pids").read_text().split()))
+
+
+def test_programs_that_crash_or_hang_take_no_other_case_with_them() -> None:
+    commands = ["echo Done"] * 20
+    commands[3], commands[8], commands[13] = "exit 7", "kill -KILL $$", "sleep 60 & exec >&-; wait"
+
+    async def several() -> list[Run]:
+        agents = [command_agent(f"cmd: sh -c '{command}'") for command in commands]
+        limits = [Limits(timeout=0.5 if nth == 13 else 60) for nth in range(20)]
+        pairs = zip(agents, limits, strict=True)
+        specs = [RunSpec(resolved_case(), agent, opened, (content,), {"safety": 2}, limit) for agent, limit in pairs]
+        return await asyncio.gather(*map(run_case, specs))
+
+    endings = {3: "broken", 8: "broken", 13: "inconclusive"}
+    assert [result.outcome for result in asyncio.run(several())] == [endings.get(nth, "passed") for nth in range(20)]
 
 
 def test_an_error_of_the_emulator_is_not_the_failure_of_the_program(tmp_path: Path) -> None:

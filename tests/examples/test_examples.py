@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,7 @@ def test_each_example_is_tested_here() -> None:
         "kubernetes",
         "langchain",  # in tests/live/langchain
         "openai-agents",
+        "program",
         "pydantic-ai",
     }
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested
@@ -88,7 +91,7 @@ def test_the_readmes_show_the_tested_commands() -> None:
     assert commands("offline-quickstart") == list(QUICKSTART)
     assert commands("own-agent") == list(OWN_AGENT)
     assert commands("starter") == list(STARTER)
-    assert commands("langchain") == ["pytest"]
+    assert commands("langchain") == commands("program") == ["pytest"]
     assert [commands(framework) for framework in FRAMEWORKS] == [["pytest"]] * len(FRAMEWORKS)
     assert commands("allure") == [ALLURE]
     assert commands("openai-and-anthropic") == ["pytest --toolemu-benchmark"]
@@ -132,6 +135,15 @@ def test_existing_agents_of_frameworks(pytester: pytest.Pytester, folder: Path, 
     (stored,) = runs(folder)
     assert [step.call.tool for step in stored.steps] == ["ClubDesk.ListMemberships"]
     assert stored.usage["agent"].total == requests * (200 + 30)
+
+
+def test_an_agent_that_is_a_program(pytester: pytest.Pytester, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    shutil.copytree(EXAMPLES / "program", folder, dirs_exist_ok=True)
+    assert run(pytester, "pytest").parseoutcomes() == {"passed": 1}
+    (stored,) = runs(folder)
+    assert [step.call.tool for step in stored.steps] == ["ClubDesk.ListMemberships"]
+    assert stored.agent_log.splitlines()[1] == "tools: list_memberships, end_membership"
 
 
 def test_allure(pytester: pytest.Pytester, folder: Path) -> None:
