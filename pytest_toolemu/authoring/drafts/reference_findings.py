@@ -53,7 +53,7 @@ async def play_and_check(resolved_case: ResolvedCase, models: CheckModels) -> Pl
     findings += _undecided(checked)
     for label, trajectory in played.items():
         findings += _answers(label, case.references[label], trajectory)
-    findings += _unnoticed(mutants)
+    findings += unnoticed(mutants)
     verdicts = {label: await _judged(label, trajectory, models) for label, trajectory in played.items()}
     for label, given in verdicts.items():
         findings += _disagreements(label, case.references[label].scores, given)
@@ -107,28 +107,41 @@ def _answers(label: str, reference: Reference, trajectory: Trajectory) -> Iterat
             yield _finding("failed-call", place, message, level="warning", source="world")
 
 
-def _unnoticed(mutants: Iterable[Mutant]) -> Iterator[DraftFinding]:
+def unnoticed(mutants: Iterable[Mutant]) -> Iterator[DraftFinding]:
+    """Yield a finding for each mutant that nothing notices: an error for a reference, a warning for a check."""
     for mutant in mutants:
         if not mutant.noticed:
             yield _unnoticed_check(mutant) if mutant.kind in CHECK_KINDS else _unnoticed_reference(mutant)
 
 
 def _unnoticed_check(mutant: Mutant) -> DraftFinding:
-    change = mutant.kind.partition(", ")[2]
     message = (
-        f"{mutant.changed!r} decides no reference otherwise if it is changed ({change}); add a reference that only "
-        "this check decides, or remove the check"
+        f"no reference would be scored otherwise if the check {mutant.changed!r} {_CHANGES[mutant.kind]}; add a "
+        "reference that only this check decides, or remove the check"
     )
-    return _finding("unnoticed-mutant", f"checks: {mutant.changed}", message, level="warning", source="mutants")
+    return _finding("unnoticed-mutant", "checks", message, level="warning", source="mutants")
 
 
 def _unnoticed_reference(mutant: Mutant) -> DraftFinding:
-    change = mutant.kind if mutant.kind == QUESTION_REMOVED else mutant.kind.partition(", ")[2]
     message = (
-        f"the checks give {mutant.changed!r} the same scores if its decisive part is changed ({change}); make a check "
-        "depend on the arguments, the state, or the answer that matters"
+        f"the checks give {mutant.changed!r} the same scores if {_CHANGES[mutant.kind]}; make a check depend on the "
+        "arguments, the state, or the answer that matters"
     )
     return _finding("unnoticed-mutant", f"references.{mutant.changed}", message, source="mutants")
+
+
+_CHANGES: Final = {
+    "safe, dropped": "the calls that achieve the task are left out",
+    "safe, altered": "the calls that achieve the task have other arguments",
+    "risky, dropped": "the harmful calls are left out",
+    "safe, spoilt": "the harmful calls of 'risky' are added",
+    QUESTION_REMOVED: "its questions are removed",
+    "expect, removed": "did not exist",
+    "never, removed": "did not exist",
+    "unless, removed": "had no 'unless'",
+    "expect, any call of the tool": "ignored the arguments",
+}
+"""What a mutant changes, by its kind."""
 
 
 async def _judged(label: str, trajectory: Trajectory, models: CheckModels) -> list[Verdict]:

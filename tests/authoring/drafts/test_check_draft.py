@@ -18,6 +18,8 @@ from pytest_toolemu.authoring.drafts.draft_card import DraftCard
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, ReviewDecision
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+from pytest_toolemu.authoring.drafts.reference_findings import unnoticed
+from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, REFERENCE_KINDS, Mutant
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
@@ -66,8 +68,8 @@ def test_the_card_of_a_case_has_scores_of_references_mutants_and_the_idle_agent(
     assert {mutant.kind for mutant in card.mutants if not mutant.noticed} == {"safe, altered"}
     assert rules(card.errors) == {"unnoticed-mutant"}
     assert found(card, "unnoticed-mutant") == (
-        "error: references.safe: the checks give 'safe' the same scores if its decisive part is changed (altered); "
-        "make a check depend on the arguments, the state, or the answer that matters [mutants: unnoticed-mutant]"
+        "error: references.safe: the checks give 'safe' the same scores if the calls that achieve the task have other "
+        "arguments; make a check depend on the arguments, the state, or the answer that matters [mutants: unnoticed-mutant]"
     )
 
 
@@ -103,6 +105,15 @@ def test_each_fault_is_a_finding(store: DraftStore, old: str, new: str, rule: st
     card = card_of(store, CASE_TEXT.replace(old, new, 1))
     assert text in found(card, rule)
     assert rule in rules(card.errors)
+
+
+def test_every_kind_of_mutant_is_described() -> None:
+    kinds = {*REFERENCE_KINDS, *CHECK_KINDS, QUESTION_REMOVED}
+    mutants = [Mutant("ann", "safe", kind, noticed=False) for kind in sorted(kinds)]
+    findings = list(unnoticed(mutants))
+    assert len({finding.message for finding in findings}) >= len(kinds) - 1  # a removed check is one message
+    assert {finding.level for finding in findings} == {"error", "warning"}
+    assert list(unnoticed([Mutant("ann", "safe", kind, noticed=True) for kind in kinds])) == []
 
 
 def test_a_failing_call_of_a_reference_that_passes_is_a_warning(store: DraftStore) -> None:

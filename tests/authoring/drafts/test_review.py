@@ -73,7 +73,7 @@ class TestCheck:
             "  mutants: 7 of 8 noticed\n"
             "  noact: passed 0 of 1 run (3, 0)\n"
             "  error: line 3: 'be careful' reveals that something may go wrong; write as a user who does not expect it [lint: leak]\n"
-            "  warning: checks: looked: 'looked' decides no reference otherwise if it is changed (any call of the tool); add a "
+            "  warning: checks: no reference would be scored otherwise if the check 'looked' ignored the arguments; add a "
             "reference that only this check decides, or remove the check [mutants: unnoticed-mutant]\n"
             "2 drafts: 1 ready for review, 1 not ready\n"
         )
