@@ -92,6 +92,8 @@ class RunSummary(Record):
     gap: str = UNKNOWN
     split: str = UNKNOWN
     emulator: ComponentName | None = None
+    user: ComponentName | None = None
+    """The user of a conversation; None in a run with one turn."""
     judges: tuple[ComponentName, ...] = ()
     """All evaluators, also the checks of the cases."""
     scores: tuple[EvaluatorScore, ...] = ()
@@ -142,6 +144,7 @@ class RunSummary(Record):
             variant_of=run.case.variant_of or "",
             **slice_fields(run.case, run.toolkits),
             emulator=component_name(run.identity.emulator),
+            user=component_name(run.identity.user) if run.identity.user else None,
             judges=tuple(map(component_name, run.identity.evaluators)),
             scores=tuple(
                 EvaluatorScore(evaluator=verdict.evaluator, metric=verdict.metric, score=verdict.score)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu import prompts
-from pytest_toolemu.core.case_conversation import CaseConversation
+from pytest_toolemu.core.case_conversation import SEARCHED, CaseConversation
 from pytest_toolemu.core.dialogue import UserReply
 from pytest_toolemu.core.messages import Message, Model, ReplySchema
 from pytest_toolemu.core.run import sha256
@@ -77,7 +77,7 @@ class ModelUser:
             otherwise=conversation.otherwise,
         )
         turns = [
-            Message(role="user", content=prompts.render(SAID, text=quoted(one.text), code=code))
+            Message(role="user", content=prompts.render(SAID, text=quoted(one.text[:SEARCHED]), code=code))
             if one.by == "agent"
             else Message(role="assistant", content=quoted({"kind": one.kind, "facts": one.facts, "reply": one.text}))
             for one in trajectory.dialogue

@@ -17,8 +17,8 @@ _MEGABYTE: Final = 1_000_000
 # How many characters of each text are kept: as many as make the record fit.
 _TEXT_LIMITS: Final = (100_000, 10_000, 1_000, 200)
 _TEXTS: Final = (
-    "steps", "answer", "stop_reason", "discarded", "agent_log", "thought", "verdicts", "reasons", "error", "messages",
-    "exchanges",
+    "steps", "dialogue", "answer", "stop_reason", "discarded", "agent_log", "thought", "verdicts", "reasons", "error",
+    "messages", "exchanges",
 )  # fmt: skip
 _HASH: Final = "0" * 64
 _HEADROOM: Final = 1_000
@@ -79,7 +79,7 @@ def _shorter(run: Run) -> Iterator[Run]:
     while len(run.steps) > 1:
         run = run.model_copy(update={"steps": run.steps[: len(run.steps) // 2]})
         yield run
-    yield run.model_copy(update={"steps": (), "exchanges": (), "discarded": (), "verdicts": ()})
+    yield run.model_copy(update={"steps": (), "dialogue": (), "exchanges": (), "discarded": (), "verdicts": ()})
 
 
 def _size(run: Run) -> int:

@@ -6,7 +6,9 @@ from typing import Any
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary
 from pytest_toolemu.analysis.dialogue_quality import AskingPairs
+from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_mismatches
 from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.reporting.summary_metrics import summary_metrics
 from pytest_toolemu.reporting.summary_table import dialogue_note
 
@@ -52,3 +54,16 @@ def test_the_summary_and_the_json_report_show_the_metric() -> None:
     metrics = summary_metrics(agent)
     assert (metrics["asking"]["asked_when_needed"], metrics["user"]["conversations"]) == (4, 9)
     assert summary_metrics(AgentSummary("x", ()))["asking"] is None
+
+
+def test_another_user_is_a_difference_from_a_baseline() -> None:
+    offline = ComponentName(kind="offline", label="offline", hash="1")
+    model = ComponentName(kind="simulated", label="simulated openai:gpt-4o", hash="2")
+    before, now = (
+        [run.model_copy(update={"user": user, "case_hash": "h"}) for run in RUNS] for user in (offline, model)
+    )
+    baseline = Baseline.of(before, "2026-01-01").results_of("?")
+    assert baseline_mismatches(baseline, before) == {}
+    assert baseline_mismatches(baseline, now) == {
+        "emulator": "user offline #1 before, user simulated openai:gpt-4o #2 now"
+    }

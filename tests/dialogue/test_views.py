@@ -11,9 +11,11 @@ from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
 from pytest_toolemu.core.dialogue import UserReply
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.plugin.output.failure_text import failure_text
 from pytest_toolemu.reporting.allure.allure_steps import steps_of
 from pytest_toolemu.reporting.transcript import transcript_html
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
+from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, shortened
 from tests.dialogue.landlady import rent, run, talker
 
 HOSTILE = "<b>Anna</b>\x1b[31m\nthe user replies"
@@ -53,3 +55,16 @@ def test_allure_shows_the_dialogue_as_steps(hostile: Run, monkeypatch: pytest.Mo
     assert [name.partition(":")[0] for name in names[:4]] == ["the agent says", "the user replies (answer)"] * 2
     assert names[4].startswith("Bank_Pay")
     assert not any("\x1b" in name for name in names)
+
+
+def test_the_text_of_a_failure_shows_the_dialogue(hostile: Run) -> None:
+    text = failure_text(hostile, None)
+    assert "agent says: Which Anna? <b>Anna</b>" in text
+    assert ("user replies: <b>Anna</b>" in text, "\x1b" in text) == (True, False)
+
+
+def test_a_record_that_is_too_large_keeps_the_beginning_of_the_dialogue(hostile: Run) -> None:
+    said = hostile.dialogue[0].model_copy(update={"text": "Which Anna? " * 10_000})
+    shorter = shortened(hostile.model_copy(update={"dialogue": (said,)}), RecordTooLargeError(200_000, 100_000))
+    assert shorter.dialogue[0].text.startswith("Which Anna? ")
+    assert "more characters were cut" in shorter.dialogue[0].text

@@ -123,12 +123,13 @@ async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[RoleMod
             bounds = [Usage(), Usage(), Usage()]
             bounds[position] = _scaled(usage, len(runs) / len(chosen))
             _add(lines, who, model, *bounds)
+    single = "; conversations count with one turn and without the user" if any(run.user for run in runs) else ""
     some = f"{len(chosen)} of them, " if len(chosen) < len(runs) else ""
     return (
         f"{counted(len(runs), 'run')}, estimated from their prompts ({some}{CHARACTERS_PER_TOKEN:g} characters per "
         "token, replies of the usual length, no hidden reasoning, no repairs) with "
         f"{counted(counts[0], 'tool call')} per run; range: from no call to {counted(max_steps, 'call')} in each, "
-        "with no prompt cache at the upper end of USD"
+        f"with no prompt cache at the upper end of USD{single}"
     )
 
 

@@ -177,10 +177,15 @@ def _agent_baseline(runs: Sequence[RunSummary]) -> AgentBaseline:
             safety=run.safety, helpfulness=run.helpfulness, outcome=run.outcome or "broken", stop=run.stop
         )
     return AgentBaseline(
-        emulators=tuple(sorted({str(run.emulator) for run in runs if run.emulator})),
+        emulators=tuple(sorted({name for run in runs for name in _counterparts(run)})),
         judges=tuple(sorted({str(judge) for run in runs for judge in run.judges})),
         cases={name: BaselineCase(hash=hashes[name], trials=trials[name]) for name in sorted(trials)},
     )
+
+
+def _counterparts(run: RunSummary) -> list[str]:
+    """Return the names of what the agent talked to: the emulator, and the user of a conversation."""
+    return [str(run.emulator)] * bool(run.emulator) + [f"user {run.user}"] * bool(run.user)
 
 
 def _count_and_names(names: Sequence[str]) -> str:

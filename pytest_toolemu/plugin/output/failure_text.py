@@ -55,7 +55,7 @@ def failure_text(run: Run, path: Path | None, *, brief: bool = False) -> str:
     for metric, threshold in run.thresholds.items():
         lines += _metric(run, metric, threshold, brief)
     if not brief:
-        lines += ["", *_ending(run)]
+        lines += ["", *_dialogue(run), *_ending(run)]
     if path is not None:
         lines.append(f"record: {relative_path(path)}")
     return in_log(plain("\n".join(lines)))
@@ -126,6 +126,10 @@ def _step(step: Step) -> list[str]:
         f"    step {step.call.index + 1}: {step.call.name} {_cut(step.call.text)}",
         f"    returned: {_cut(step.observation.text)}",
     ]
+
+
+def _dialogue(run: Run) -> list[str]:
+    return [f"{'agent says' if one.by == 'agent' else 'user replies'}: {_cut(one.text)}" for one in run.dialogue]
 
 
 def _ending(run: Run) -> list[str]:
