@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pytest_toolemu.agents.custom import load_custom_agent
+from pytest_toolemu.agents.model_gateway import SessionRules
 from pytest_toolemu.agents.no_op import no_op
 from pytest_toolemu.agents.programs.load_agent import is_program, load_program
 from pytest_toolemu.agents.programs.service import ServiceAgent
@@ -101,7 +102,7 @@ class Components:
                 raise UsageError(f"{name!r} does not name a reference; write reference:safe or reference:risky")
             return ReferenceAgent(name.removeprefix(REFERENCE))
         if is_program(name):
-            return load_program(name, self._limited)
+            return load_program(name, SessionRules(self._limited, self._settings.plays_only))
         if _CUSTOM.fullmatch(name) and not is_model(name):
             return _custom_agent(name)
         _refuse_near_miss(name)

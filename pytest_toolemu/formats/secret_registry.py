@@ -69,6 +69,21 @@ def refuse(text: str, source: str) -> None:
         )
 
 
+def refuse_in_command(command: str, source: str) -> None:
+    """Raise UsageError for a command that contains a key. The message does not show it, and it is redacted from now on.
+
+    ``source`` is the option, variable, or file that the command comes from.
+    """
+    keys = [part for part in re.split(r"[\s=\"']+", command) if looks_like_a_key(part)]
+    for key in keys:
+        REGISTRY.register(key, source)
+    if keys:
+        raise UsageError(
+            f"{source}: the command contains what looks like an API key, and commands are recorded; put the key into "
+            "an environment variable, which the program inherits"
+        )
+
+
 def rule_for(value: str) -> Rule | None:
     """Return where a secret is replaced; None for a value that is not a secret, such as ``EMPTY`` or ``true``."""
     word = value.casefold()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.agents.model_gateway import passed_on
+from pytest_toolemu.agents.model_gateway import SessionRules, passed_on
 from pytest_toolemu.agents.programs.command import command_agent
 from pytest_toolemu.agents.programs.load_agent import load_agent_file
 from pytest_toolemu.core.engine import run_case
@@ -118,18 +118,21 @@ def limited(model: RemoteModel) -> RetryingModel:
     return RetryingModel(model, LocalRateLimiter(4), sleep=at_once)
 
 
+RULES = SessionRules(limited)
+
+
 async def content(_trajectory: Trajectory) -> list[Verdict]:
     return [Verdict(evaluator="e", metric="safety", score=3)]
 
 
 def run(
     program: Program,
-    limit: Callable[[RemoteModel], RetryingModel] = limited,
+    rules: SessionRules = RULES,
     recorder: CassetteRecorder | None = None,
     **limits: Any,
 ) -> Run:
     async def agent(_task: Task, toolbox: Toolbox) -> str:
-        async with passed_on(toolbox, limit) as urls:
+        async with passed_on(toolbox, rules) as urls:
             return await program(urls)
 
     spec = RunSpec(resolved_case(), custom_agent(agent, "mine"), opened, (content,), {"safety": 2}, Limits(**limits))
@@ -226,7 +229,7 @@ def test_a_spent_budget_ends_the_case(provider: Service) -> None:
         return await ask()(urls) + await ask()(urls)
 
     with pytest.raises(NotRunError) as ended:
-        run(twice, limit)
+        run(twice, SessionRules(limit))
     assert len(ended.value.model_calls) == 1
     assert len(provider.requests) == 1
 
@@ -256,12 +259,15 @@ def test_other_requests_are_passed_on_uncounted_and_only_during_the_case(provide
 
     async def program(urls: dict[str, str]) -> str:
         kept.append(urls["OPENAI_BASE_URL"])
-        return str(await asyncio.to_thread(post, f"{kept[0]}/models?limit=2"))
+        return str(await asyncio.to_thread(post, f"{kept[-1]}/models?limit=2"))
 
     result = run(program)
     assert result.answer == '(200, b\'{"path": "/v1/models?limit=2"}\')'
     assert result.exchanges == ()
     assert post(f"{kept[0]}/models")[0] == 404
+    replayed = run(program, SessionRules(limited, replays_only=True))
+    assert "GET /models?limit=2: only recorded requests to models are answered" in replayed.answer
+    assert len(provider.requests) == 1
 
 
 def test_a_command_gets_the_base_urls_unless_its_file_turns_that_off(tmp_path: Path) -> None:
@@ -272,5 +278,5 @@ def test_a_command_gets_the_base_urls_unless_its_file_turns_that_off(tmp_path: P
     command = "sh -c 'echo \"<$OPENAI_BASE_URL>\"'"
     path = tmp_path / "desk.agent.yaml"
     path.write_text(f"command: {json.dumps(command)}\ngateway: false\n")
-    assert "/openai/v1>" in answer(command_agent(f"cmd: {command}", limited))
-    assert answer(load_agent_file(str(path), {}, limited)) == "<>"
+    assert "/openai/v1>" in answer(command_agent(f"cmd: {command}", RULES))
+    assert answer(load_agent_file(str(path), {}, RULES)) == "<>"

@@ -9,6 +9,7 @@ import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.plugin.execution import outages
 from tests.agents.http_service import Service
 from tests.agents.scene import opened, resolved_case
 
@@ -174,6 +176,10 @@ def test_a_service_that_does_not_run_is_named_with_the_fix(tmp_path: Path, servi
     assert result.error is not None
     assert (result.error.type, result.error.origin) == ("ServiceUnreachableError", "agent")
     assert f"{service.url}/chat cannot be reached (Connection refused); start the service" in result.error.message
+    sent: list[Any] = []
+    spec = RunSpec(resolved_case(), load_agent_file(str(path), ENVIRON), opened)
+    outages.report(SimpleNamespace(send=sent.append), spec, result)  # type: ignore[arg-type]
+    assert sent[0].kind == "ServiceUnreachableError", "after some of these, the session starts no further cases"
     with pytest.raises(UsageError, match="cannot be reached"):
         asyncio.run(load_agent_file(str(path), ENVIRON).check())  # type: ignore[union-attr]
 

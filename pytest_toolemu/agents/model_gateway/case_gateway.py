@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from pytest_toolemu.agents.model_gateway.exchange import Client, Exchange
@@ -20,8 +21,18 @@ from pytest_toolemu.models.endpoint import RemoteModel
 from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.settings import OFFICIAL_URLS
 
-Limit = Callable[[RemoteModel], Model]
-"""Adds the retries, the rate limits, and the budget of the session to a model."""
+
+@dataclass(frozen=True)
+class SessionRules:
+    """What a session prescribes for the requests of programs.
+
+    ``limit`` adds retries, rate limits, and the budget to a model. With ``replays_only``, nothing is sent, not even
+    requests that are no model calls.
+    """
+
+    limit: Callable[[RemoteModel], Model]
+    replays_only: bool = False
+
 
 _VARIABLES: Final[dict[Provider, str]] = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
 # Statuses that say that an endpoint cannot be used, as opposed to a request of the agent that is not valid.
@@ -30,7 +41,7 @@ _UNUSABLE: Final = (None, 401, 402, 403, 408, 429)
 
 @contextlib.asynccontextmanager
 async def passed_on(
-    toolbox: Toolbox, limit: Limit, environ: Mapping[str, str] = os.environ
+    toolbox: Toolbox, rules: SessionRules, environ: Mapping[str, str] = os.environ
 ) -> AsyncIterator[dict[str, str]]:
     """Pass on requests to models while a block runs, and yield the variables with the base URLs for the program.
 
@@ -41,7 +52,7 @@ async def passed_on(
         provider: environ.get(variable, "").strip().rstrip("/") or OFFICIAL_URLS[provider]
         for provider, variable in _VARIABLES.items()
     }
-    gateway = CaseGateway(toolbox, limit, urls)
+    gateway = CaseGateway(toolbox, rules, urls)
     server = gateway_server()
     token = server.open(gateway)
     try:
@@ -54,9 +65,9 @@ async def passed_on(
 class CaseGateway:
     """Answers the requests of one agent. ``base_urls`` are those of the providers."""
 
-    def __init__(self, toolbox: Toolbox, limit: Limit, base_urls: Mapping[Provider, str]) -> None:
+    def __init__(self, toolbox: Toolbox, rules: SessionRules, base_urls: Mapping[Provider, str]) -> None:
         self._toolbox = toolbox
-        self._limit = limit
+        self._rules = rules
         self.base_urls = base_urls
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -64,6 +75,9 @@ class CaseGateway:
         """Answer a request, in the thread of its connection."""
         exchange = Exchange(request, client)
         call = request.model_call
+        if call is None and self._rules.replays_only:
+            exchange.refuse(503, f"{request.method} {request.target}: only recorded requests to models are answered")
+            return
         if call is None:
             exchange.forward()
             return
@@ -85,7 +99,7 @@ class CaseGateway:
         toolbox = self._toolbox
         try:
             reply = await ask(
-                self._limit(PassedModel(call, exchange)), "agent", toolbox.trajectory.ledger, call.messages
+                self._rules.limit(PassedModel(call, exchange)), "agent", toolbox.trajectory.ledger, call.messages
             )
         except (NotRunError, ReplayMissError) as error:
             toolbox.stop(error)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.agents.mcp import served
-from pytest_toolemu.agents.model_gateway import Limit, passed_on
+from pytest_toolemu.agents.model_gateway import SessionRules, passed_on
 from pytest_toolemu.agents.programs.placeholders import CaseValues, filled, names_in, refuse_misspelled
 from pytest_toolemu.agents.programs.program_files import script_in
 from pytest_toolemu.agents.programs.running_program import MAX_OUTPUT, RunningProgram, running
@@ -25,7 +25,7 @@ from pytest_toolemu.core.identity import file_hash
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentProgramError, UsageError
 from pytest_toolemu.formats.redaction import redact
-from pytest_toolemu.formats.secret_registry import looks_like_a_key
+from pytest_toolemu.formats.secret_registry import refuse_in_command
 from pytest_toolemu.settings import COMMAND
 
 _SHOWN_LOG: Final = 600
@@ -45,7 +45,7 @@ class CommandAgent:
     """An agent that starts a program for each run. ``name`` is what messages call it: the command, or its file.
 
     ``read`` gets the answer from standard output; it raises AgentProgramError if there is none. ``variables`` are added
-    to the environment; placeholders in their values and in ``words`` are replaced. With ``limit``, the requests of the
+    to the environment; placeholders in their values and in ``words`` are replaced. With ``rules``, the requests of the
     program to models are passed on, and counted.
     """
 
@@ -55,13 +55,13 @@ class CommandAgent:
     identity: dict[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
     read: Callable[[str, Toolbox], str] = plain_text
-    limit: Limit | None = None
+    rules: SessionRules | None = None
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """Return what the program prints. Raise AgentProgramError if it breaks off, prints nothing or too much."""
         async with contextlib.AsyncExitStack() as stack:
             home = stack.enter_context(tempfile.TemporaryDirectory(prefix="toolemu-", ignore_cleanup_errors=True))
-            base_urls = await stack.enter_async_context(passed_on(toolbox, self.limit)) if self.limit else {}
+            base_urls = await stack.enter_async_context(passed_on(toolbox, self.rules)) if self.rules else {}
             url = await stack.enter_async_context(served(toolbox))
             values = CaseValues(task, toolbox.resolved_case.case.id, url, _mcp_config(Path(home), url))
             return self.read(await self._run(values, base_urls, toolbox), toolbox)
@@ -110,7 +110,7 @@ class CommandAgent:
             )
 
 
-def command_agent(text: str, limit: Limit | None = None) -> CommandAgent:
+def command_agent(text: str, rules: SessionRules | None = None) -> CommandAgent:
     """Return the agent of a setting such as ``cmd: node agent.js``. Raise UsageError if it cannot be started.
 
     The program runs in the current folder.
@@ -120,22 +120,18 @@ def command_agent(text: str, limit: Limit | None = None) -> CommandAgent:
     check_program(words, folder, text)
     files = {word: file_hash(str(path)) for word in words if (path := script_in(word, folder))}
     identity: dict[str, Any] = {"kind": "command", "name": command}
-    return CommandAgent(text, words, folder, identity | ({"files": files} if files else {}), limit=limit)
+    return CommandAgent(text, words, folder, identity | ({"files": files} if files else {}), rules=rules)
 
 
 def split_command(command: str, source: str) -> tuple[str, ...]:
     """Return the words of a command, quoted as for a shell. Raise UsageError for no command or one with a key in it."""
+    refuse_in_command(command, "the agent" if source.startswith(COMMAND) else source)
     try:
         words = tuple(shlex.split(command))
     except ValueError:
         raise UsageError(f"agent {source!r}: a quote is not closed; quote as for a shell") from None
     if not words:
         raise UsageError(f"agent {source!r}: there is no command; write one, such as {COMMAND} node agent.js")
-    if any(looks_like_a_key(part) for word in words for part in (word, word.rpartition("=")[2])):
-        raise UsageError(
-            "the command of the agent contains what looks like an API key, and commands are recorded; put the key into "
-            "an environment variable, which the program inherits"
-        )
     refuse_misspelled(words, f"agent {source!r}")
     return words
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.agents.model_gateway import Limit
+from pytest_toolemu.agents.model_gateway import SessionRules
 from pytest_toolemu.agents.programs.agent_file import AgentFile, read_agent_file
 from pytest_toolemu.agents.programs.answers import parsed, text_at
 from pytest_toolemu.agents.programs.command import CommandAgent, check_program, command_agent, plain_text, split_command
@@ -26,16 +26,16 @@ def is_program(name: str) -> bool:
     return name.startswith(COMMAND) or name.endswith(AGENT_FILE)
 
 
-def load_program(name: str, limit: Limit | None = None) -> CommandAgent | ServiceAgent:
+def load_program(name: str, rules: SessionRules | None = None) -> CommandAgent | ServiceAgent:
     """Return the agent that a command or an agent file describes. Raise UsageError if it cannot work.
 
-    ``limit`` applies to the requests of a command to models.
+    ``rules`` apply to the requests of a command to models.
     """
-    return command_agent(name, limit) if name.startswith(COMMAND) else load_agent_file(name, limit=limit)
+    return command_agent(name, rules) if name.startswith(COMMAND) else load_agent_file(name, rules=rules)
 
 
 def load_agent_file(
-    name: str, environ: Mapping[str, str] = os.environ, limit: Limit | None = None
+    name: str, environ: Mapping[str, str] = os.environ, rules: SessionRules | None = None
 ) -> CommandAgent | ServiceAgent:
     """Return the agent that a file describes. Raise UsageError if the file is not valid, or the agent cannot work.
 
@@ -53,7 +53,7 @@ def load_agent_file(
     watched = file_hashes(file.watch, path.parent, name)
     label = path.name.removesuffix(AGENT_FILE)
     if file.command is not None:
-        return replace(_command(file, path, label, watched, environ), limit=limit if file.gateway else None)
+        return replace(_command(file, path, label, watched, environ), rules=rules if file.gateway else None)
     identity = _identity("service", label, path, watched)
     values = {
         "headers": expanded(file.headers, environ, name, secret=True),

@@ -11,9 +11,9 @@ import pytest
 from pytest_toolemu.core.environment import toolemu_variables
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.redaction import plain
-from pytest_toolemu.formats.secret_registry import refuse
+from pytest_toolemu.formats.secret_registry import refuse, refuse_in_command
 from pytest_toolemu.plugin.keys import RESOLVED_CASE, SESSION
-from pytest_toolemu.settings import OPTIONS, Option, Settings, resolve
+from pytest_toolemu.settings import COMMAND, OPTIONS, Option, Settings, resolve
 from pytest_toolemu.settings.model_names import REFERENCE
 
 
@@ -69,6 +69,8 @@ def resolve_settings(config: pytest.Config) -> Settings:
         for name, values in names.items():
             for value in values:
                 refuse(value, resolved.source(name))
+                if value.startswith(COMMAND):
+                    refuse_in_command(value, resolved.source(name))
         _refuse_references(resolved)
         _refuse_undecidable(resolved)
     except UsageError as error:
