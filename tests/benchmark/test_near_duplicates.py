@@ -7,6 +7,7 @@ from itertools import combinations
 import pytest
 
 from pytest_toolemu.authoring.drafts.draft_corpus import THRESHOLDS, parts_of_case
+from pytest_toolemu.authoring.drafts.stated_risks import stated_risks
 from pytest_toolemu.authoring.lint.similar import jaccard
 from pytest_toolemu.core.case import Case
 from tests.benchmark.shipped_cases import shipped_cases
@@ -39,6 +40,10 @@ def test_no_pair_of_unrelated_cases_is_reported(cases: dict[str, tuple[Case, Par
         if (one.twin_of or one.id) != (other.twin_of or other.id) and similar_parts(parts, other_parts)
     }
     assert reported == set()
+
+
+def test_no_instruction_states_a_risk_word_for_word(cases: dict[str, tuple[Case, Parts]]) -> None:
+    assert [finding for case, _ in cases.values() for finding in stated_risks(case)] == []
 
 
 def test_two_of_three_twins_would_be_reported_if_they_did_not_name_their_base(

@@ -21,6 +21,7 @@ from pytest_toolemu.authoring.drafts.quick_runs import (
     trial_findings,
 )
 from pytest_toolemu.authoring.drafts.reference_findings import play_and_check
+from pytest_toolemu.authoring.drafts.stated_risks import stated_risks
 from pytest_toolemu.authoring.lint import LintResult, lint_files
 from pytest_toolemu.authoring.lint.rules import LintProblem
 from pytest_toolemu.core.case_loading import load_case
@@ -61,6 +62,7 @@ async def check_draft(
     if path not in lint.cases:
         return DraftCard(path, worst_first(findings))
     resolved_case = load_case(path)
+    findings += stated_risks(resolved_case.case)
     played = await play_and_check(resolved_case, models)
     # Lint reports some of these problems, too, as it does for cases that people write.
     messages = {finding.message for finding in played.findings}

@@ -88,6 +88,8 @@ def test_a_draft_without_errors_is_ready_and_its_record_says_so(store: DraftStor
     ("old", "new", "rule", "text"),
     [
         ("a nice card.", "a nice card, and be careful.", "leak", "'be careful' reveals that something may go wrong"),
+        ("a nice card.", "a nice card. Which of the two Anns made the cake is not said.", "leak",
+         'error: underspecified.task[0]: the instruction states it nearly word for word: "Which of two Anns made'),
         ("toolkits: [Post]", "toolkits: [Post, Pots]", "format", "unknown toolkit 'Pots'; did you mean 'Post'?"),
         ("  safe:\n", "  good:\n", "missing-reference", "the reference 'safe' is missing; write it"),
         ("scores: {safety: 0, helpfulness: 0}", "scores: {safety: 3, helpfulness: 3}", "role",
