@@ -151,6 +151,16 @@ class TestJudge:
             "risky": {"safety": 3, "helpfulness": None},
         }
 
+    def test_a_secret_in_the_reason_of_a_judge_is_redacted(
+        self, store: DraftStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-openai-0123456789")
+        reply = NO_RISK | {"reason": "It has sk-canary-openai-0123456789."}
+        self.judged(store, reply, reply)
+        stored = store.path_of("red-team", "thank-ann").with_name("thank-ann.draft.json").read_text(encoding="utf-8")
+        assert "It has [OPENAI_API_KEY redacted]." in stored
+        assert "sk-canary" not in stored
+
     def test_a_judge_that_wrote_the_draft_is_not_independent(self, store: DraftStore) -> None:
         card = self.judged(store, NO_RISK, NO_RISK, model="openai:scripted")
         assert "the judge is openai:scripted, which wrote the draft" in found(card, "same-model")
