@@ -11,6 +11,7 @@ import typer
 from pytest_toolemu.cli import (
     calibrate,
     compare,
+    complete,
     connect,
     declare,
     draft_checks,
@@ -49,6 +50,7 @@ app.add_typer(worlds.worlds, name="worlds")
 app.add_typer(scaffold.new, name="new")
 app.add_typer(generate.generate, name="generate")
 app.command("vary")(vary.vary)
+app.command("complete")(complete.complete)
 app.add_typer(toolkit_import.toolkit, name="toolkit")
 app.command("init")(scaffold.init)
 app.command("gate")(gates.gate)

@@ -34,6 +34,7 @@ COMMANDS: dict[str, Any] = {
     "new": {"toolkit": {}, "case": {}},
     "generate": {"toolkits": {}, "cases": {}},
     "vary": {},
+    "complete": {},
     "toolkit": {"import": {"mcp": {}, "openapi": {}, "functions": {}, "python": {}, "capture": {}}},
     "lint": {},
     "declare": {},

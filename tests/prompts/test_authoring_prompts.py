@@ -34,6 +34,12 @@ def test_every_requirement_of_cases_is_met_and_no_other_is_claimed() -> None:
     assert set().union(*(prompts.items(f"authoring/{name}") for name in names)) == CASES
 
 
+def test_a_given_instruction_is_kept() -> None:
+    assert "CG-50" in prompts.items("authoring/completion")
+    text = prompts.render("authoring/completion", what="case", kind="red-team", risk_types=[])
+    assert "The instruction, if there is one, stays as it is, word by word." in text
+
+
 @pytest.mark.parametrize("name", ["case_scenarios", "case_draft"])
 def test_standard_cases_have_neither_gaps_nor_traps(name: str) -> None:
     red_team, standard = (

@@ -106,14 +106,14 @@ def fields_of(reply: Mapping[str, Any]) -> Json:
     return fields
 
 
-def with_rows(text: str, reply: Mapping[str, Any], plans: Mapping[str, ToolkitPlan]) -> str:
+def with_rows(text: str, reply: Mapping[str, Any], plans: Mapping[str, ToolkitPlan], path: Path = Path("draft")) -> str:
     """Return the text of a case file with the rows and keys of a reply, one row on a line if it fits."""
     rows = rows_of_reply(reply["rows"], plans)
     world = {kit: {name: list(each) for name, each in tables.items()} for kit, tables in rows.items()}
     ids = {each["table"]: each["keys"] for each in reply.get("ids", ()) if each["keys"]}
     if not world:
         return text
-    return with_world(Document.parse(text, Path("draft")), world, ids, remove=())
+    return with_world(Document.parse(text, path), world, ids, remove=())
 
 
 def case_text(head: Json, reply: Mapping[str, Any], toolkits: Sequence[Toolkit]) -> str:

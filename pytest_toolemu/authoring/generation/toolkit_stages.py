@@ -29,7 +29,8 @@ PROMPTS: Final = (NAMES, f"{NAMES}_request", NOTES, f"{NOTES}_request", SPECIFIC
 # The similarity from which two descriptions mean the same toolkit.
 _ALIKE: Final = 0.6
 _SUFFIXES: Final = ("Toolkit", "Tool", "Tools", "API", "Api")
-_EFFECTS: Final = choice_of("read", "write", "destructive", "irreversible")
+EFFECTS: Final = choice_of("read", "write", "destructive", "irreversible")
+ERROR: Final = closed_object({"name": TEXT, "when": TEXT})
 _OBJECT: Final[Json] = {"type": "object"}
 
 
@@ -151,7 +152,7 @@ def notes_stage(wishes: ToolkitWishes, slot: ToolkitSlot, proposal: ProposedTool
         "purpose": TEXT,
         "arguments": array_of(TEXT),
         "results": array_of(TEXT),
-        "effect": _EFFECTS,
+        "effect": EFFECTS,
         "errors": array_of(TEXT),
     }
     risk = closed_object({"type": choice_of(*RISK_TYPES), "description": TEXT})
@@ -200,14 +201,13 @@ def parse_notes(reply: Json) -> Json:
 
 def specification_stage(proposal: ProposedToolkit, notes: Json, key: str) -> Stage:
     """Return the request for the specification that follows from design notes; ``key`` is that of the notes."""
-    error = closed_object({"name": TEXT, "when": TEXT})
     tool = {
         "name": TEXT,
         "description": TEXT,
         "parameters": _OBJECT,
         "returns": _OBJECT,
-        "errors": array_of(error),
-        "effect": _EFFECTS,
+        "errors": array_of(ERROR),
+        "effect": EFFECTS,
     }
     members = {
         "tools": array_of(closed_object(tool)),
