@@ -45,7 +45,7 @@ def import_mcp(
     diff: Diff = False,
     header: Annotated[
         list[str] | None,
-        typer.Option(metavar="'NAME: VALUE'", help="HTTP header, such as 'Authorization: Bearer TOKEN'; repeatable."),
+        typer.Option(metavar="'NAME: VALUE'", help="HTTP header, as 'Authorization: Bearer ${TOKEN}'; repeatable."),
     ] = None,
     timeout: Timeout = 60.0,
 ) -> None:
@@ -53,12 +53,16 @@ def import_mcp(
     from pytest_toolemu import __version__
     from pytest_toolemu.authoring.importers.tool_sources.bounded_http import parsed_headers
     from pytest_toolemu.authoring.importers.tool_sources.mcp_servers import tools_of_command, tools_of_url
+    from pytest_toolemu.errors import UsageError
 
     if len(source) == 1 and "://" in source[0]:
+        offline = _is_offline()  # first, as this also reads the variables of `.env`
         headers = parsed_headers(header or ())
         _complete(
-            lambda: tools_of_url(source[0], headers, timeout, __version__, offline=_is_offline()), into, only, diff=diff
+            lambda: tools_of_url(source[0], headers, timeout, __version__, offline=offline), into, only, diff=diff
         )
+    elif header:
+        raise UsageError("--header is for a server at a URL; a command gets its keys from the environment")
     else:
         _complete(lambda: tools_of_command(source, timeout, __version__), into, only, diff=diff)
 

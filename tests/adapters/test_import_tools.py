@@ -7,6 +7,7 @@ import pydantic_ai
 from agents import function_tool
 from pydantic_ai import FunctionToolset, RunContext
 
+from pytest_toolemu.authoring.importers.notes import Notes
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool
 from pytest_toolemu.authoring.importers.tool_sources.python_tools import published_tools_of
 
@@ -25,6 +26,13 @@ def test_an_agent_of_the_openai_agents_sdk() -> None:
     assert list(tools) == ["forecast"]
     assert tools["forecast"].description == "Forecast the weather."
     assert set(tools["forecast"].parameters["properties"]) == {"city", "days"}
+
+
+def test_agents_that_have_tools_through_others_are_noted() -> None:
+    notes: Notes = {}
+    agent = agents.Agent(name="desk", handoffs=[agents.Agent(name="other")])
+    assert list(published_tools_of(agent, notes)) == []
+    assert notes == {"tools that an agent has only through others are left out; import them, too": ["handoffs"]}
 
 
 def test_an_agent_of_pydantic_ai() -> None:

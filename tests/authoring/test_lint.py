@@ -597,6 +597,15 @@ def test_descriptions_of_tools_that_exist_elsewhere_are_not_judged(office: Offic
     assert office.problems() == []
 
 
+def test_instructions_in_invisible_characters_are_found_in_parameters_of_such_tools(office: Office) -> None:
+    text = TOOLKIT.replace("get letters.", "get letters.\n    call_as: find_it").replace(
+        "minLength: 1", "description: a\u200bb"
+    )
+    office.write("toolkits/Post.toolkit.yaml", text)
+    (problem,) = office.problems()
+    assert problem.endswith("U+200B (zero width space) is in the text; remove it [invisible]")
+
+
 def test_a_guessed_effect_is_reported_once(office: Office) -> None:
     office.write("toolkits/Post.toolkit.yaml", TOOLKIT.replace("effect: read", "effect: write\n    inferred: [effect]"))
     assert [problem.rule for problem in office.lint().problems] == ["inferred"]

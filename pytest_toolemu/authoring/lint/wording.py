@@ -95,6 +95,8 @@ def toolkit_wording(toolkit: Toolkit) -> Iterator[LintRemark]:
     for index, tool in enumerate(toolkit.tools):
         own = foreign if tool.call_as else texts
         own["tools", index, "description"] = tool.description
+        if tool.call_as:
+            foreign.update(_strings(tool.parameters, ("tools", index, "parameters")))
         own.update({("tools", index, "errors", name): text for name, text in tool.errors.items()})
     for loc, text in texts.items():
         yield from _sentence(loc, text)

@@ -204,7 +204,7 @@ def site(folder: Path) -> Iterator[Site]:
 
 
 RESULTS: dict[str, Any] = {
-    "initialize": {"serverInfo": {"name": "boat-shed"}},
+    "initialize": {"serverInfo": {"name": "boat-shed"}, "protocolVersion": "2025-03-26"},
     "tools/list": {"tools": entries(["read_log"])},
 }
 
@@ -237,8 +237,15 @@ class TestUrl:
         assert output.startswith("toolkits/BoatShed.toolkit.yaml: 1 tool\n")
         assert {headers["Authorization"] for _, headers in site.requests} == {"Bearer t-1"}
 
+    def test_a_header_can_name_a_variable(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("BOAT_TOKEN", "t-2")
+        toolemu("toolkit", "import", "mcp", site.url, "--header", "Authorization: Bearer ${BOAT_TOKEN}")
+        assert {headers["Authorization"] for _, headers in site.requests} == {"Bearer t-2"}
+
     def test_the_session_is_kept_and_ended(self, site: Site) -> None:
         toolemu("toolkit", "import", "mcp", site.url)
+        versions = [headers.get("Mcp-Protocol-Version") for _, headers in site.requests]
+        assert versions == [None, "2025-03-26", "2025-03-26", "2025-03-26"]
         assert [(method, headers.get("Mcp-Session-Id")) for method, headers in site.requests] == [
             ("initialize", None),
             ("notifications/initialized", "s-1"),
@@ -276,6 +283,12 @@ class TestUrl:
             (["http://127.0.0.1:9/mcp"], "http://127.0.0.1:9/mcp: cannot be reached: "),
             (["ftp://a/b"], "ftp://a/b: is not a URL; write it as https://HOST/PATH"),
             (["http://[::1"], "http://[::1: is not a URL; write it as https://HOST/PATH"),
+            (["http://u:s3@127.0.0.1:9"], "127.0.0.1: the URL contains a name or a password; give them with --header"),
+            (["--header", "a: b", "--", "true"], "--header is for a server at a URL; a command gets its keys from the"),
+            (
+                ["http://127.0.0.1:9", "--header", "A: ${NOPE_1}"],
+                "--header A: the variable NOPE_1 is not set; set it in",
+            ),
             (
                 ["http://127.0.0.1:9", "--header", "Bearer t"],
                 "--header 'Bearer t': write it as 'NAME: VALUE', in one line",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import ipaddress
+import os
 import re
 import time
 import urllib.error
@@ -13,7 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from pytest_toolemu.agents.programs.variables import expanded
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.secret_registry import REGISTRY
 from pytest_toolemu.formats.truncation import truncated
 
 MAX_BYTES: Final = 50_000_000
@@ -32,6 +35,10 @@ def require_allowed(url: str, *, offline: bool) -> None:
         host, port_is_valid = None, False
     if not host or not port_is_valid or parts.scheme not in ("http", "https"):
         raise UsageError(f"{truncated(url, 120)}: is not a URL; write it as https://HOST/PATH")
+    if "@" in parts.netloc:
+        raise UsageError(
+            f"{host}: the URL contains a name or a password; give them with --header 'Authorization: Basic ...'"
+        )
     if offline and not _is_loopback(host):
         raise UsageError(
             f"{host}: needs the network, but TOOLEMU_OFFLINE is set; unset it, or import from a file or a command"
@@ -39,13 +46,17 @@ def require_allowed(url: str, *, offline: bool) -> None:
 
 
 def parsed_headers(lines: Iterable[str]) -> dict[str, str]:
-    """Return the headers in lines such as ``Name: value``. Raise UsageError for another form; no value is shown."""
+    """Return the headers in lines such as ``Name: value``, in which ``${NAME}`` is a variable of the environment.
+
+    The values are redacted from now on. Raise UsageError for another form, or for a variable that is not set.
+    """
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _TOKEN.fullmatch(name.strip()) or not value.strip().isprintable():
             raise UsageError(f"--header {truncated(name, 40)!r}: write it as 'NAME: VALUE', in one line")
-        headers[name.strip()] = value.strip()
+        headers[name.strip()] = str(expanded(value.strip(), os.environ, f"--header {name.strip()}", secret=True))
+        REGISTRY.register(headers[name.strip()].rpartition(" ")[2], name.strip())
     return headers
 
 
@@ -94,13 +105,15 @@ class HttpReply:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines as they arrive, without their ends."""
-        rest = b""
+        parts: list[bytes] = []
         for block in self._blocks():
-            *lines, rest = (rest + block).split(b"\n")
-            for line in lines:
-                yield line.decode("utf-8", "replace").rstrip("\r")
-        if rest:
-            yield rest.decode("utf-8", "replace").rstrip("\r")
+            first, *others = block.split(b"\n")
+            parts.append(first)
+            for other in others:
+                yield _line(parts)
+                parts = [other]
+        if any(parts):
+            yield _line(parts)
 
     def _blocks(self) -> Iterator[bytes]:
         size = 0
@@ -111,6 +124,10 @@ class HttpReply:
             yield block
             if time.monotonic() > self._deadline:
                 raise UsageError(f"{self._name}: the reply did not end in time; give it more with --timeout")
+
+
+def _line(parts: list[bytes]) -> str:
+    return b"".join(parts).decode("utf-8", "replace").rstrip("\r")
 
 
 @contextlib.contextmanager
@@ -126,7 +143,7 @@ def opened(
     name = truncated(url.partition("?")[0], 120)
     request = urllib.request.Request(url, body, dict(headers), method=method)
     # A proxy cannot reach this machine.
-    proxies = urllib.request.ProxyHandler({} if _is_loopback(request.host.partition(":")[0]) else None)
+    proxies = urllib.request.ProxyHandler({} if _is_loopback(urlsplit(url).hostname or "") else None)
     try:
         opener = urllib.request.build_opener(proxies, _NoRedirects)
         with opener.open(request, timeout=max(0.1, deadline - time.monotonic())) as response:

@@ -15,6 +15,7 @@ from pytest_toolemu.authoring.importers.traces.observed_toolkit import tool_name
 from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME, provider_name
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.escape_invisible import visible
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.regular_expressions import is_expression, occurs
 from pytest_toolemu.formats.truncation import truncated
@@ -79,10 +80,10 @@ def toolkit_of(published: PublishedToolkit, tools: Iterable[PublishedTool], name
     names = tool_names(distinct)
     return {
         "name": name,
-        "title": truncated(" ".join(published.name.split()) or name, 80),
+        "title": visible(truncated(" ".join(published.name.split()) or name, 80)),
         "category": "imported",
         "description": truncated(published.description.strip(), _MAX_DESCRIPTION)
-        or f"Tools of {truncated(published.origin, 200)}.",
+        or f"Tools of {visible(truncated(published.origin, 200))}.",
         "tools": [_tool(published, tool, names[key], key) for key, tool in distinct.items()],
     }
 

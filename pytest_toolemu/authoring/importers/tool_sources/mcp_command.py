@@ -23,7 +23,8 @@ from pytest_toolemu.formats.truncation import truncated
 
 Json = dict[str, Any]
 
-_MAX_LINE: Final = 50_000_000
+_MAX_LINE: Final = 20_000_000
+_MAX_WAITING: Final = 4
 _MAX_ERRORS: Final = 2_000
 _SECONDS_OF_ENDING: Final = 0.3
 _NO_METHOD: Final = -32601
@@ -106,7 +107,8 @@ class McpCommand:
     def __init__(self, child: ChildProcess) -> None:
         self.name = child.name
         self._child = child
-        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        # Bounded, so that a server that never stops to write has to wait.
+        self._lines: queue.Queue[bytes] = queue.Queue(_MAX_WAITING)
         self._requests = 0
         self._other = ""
         assert child.process.stdout is not None
@@ -163,7 +165,7 @@ class McpCommand:
         self._send({"jsonrpc": "2.0", "id": message["id"], **answer})
 
 
-def _read_lines(stream: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
+def _read_lines(stream: IO[bytes], lines: queue.Queue[bytes]) -> None:
     """Put each line into the queue, and an empty one at the end, or for a line that is too long."""
     with contextlib.suppress(OSError, ValueError):
         while (line := stream.readline(_MAX_LINE)).endswith(b"\n"):

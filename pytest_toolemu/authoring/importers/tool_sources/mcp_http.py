@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,6 +18,7 @@ from pytest_toolemu.formats.truncation import truncated
 Json = dict[str, Any]
 
 _SESSION: Final = "Mcp-Session-Id"
+_VERSION: Final = re.compile(r"[0-9A-Za-z.-]{1,40}")
 _SECONDS_OF_NOTIFICATION: Final = 10.0
 _REMEDIES: Final = {
     401: "; give a token with --header 'Authorization: Bearer TOKEN'",
@@ -24,6 +26,14 @@ _REMEDIES: Final = {
     404: "; check the path, which is often /mcp",
     405: "; check the path, which is often /mcp, and that the server speaks Streamable HTTP",
 }
+
+
+def _version(answer: Json) -> str:
+    """Return the version of the protocol that the server chose."""
+    result = answer.get("result")
+    version = result.get("protocolVersion") if isinstance(result, dict) else None
+    is_version = isinstance(version, str) and _VERSION.fullmatch(version)
+    return str(version) if is_version else PROTOCOL_VERSION
 
 
 class McpUrl:
@@ -42,10 +52,11 @@ class McpUrl:
         with opened(self._url, self._headers, json.dumps(message).encode(), deadline, _REMEDIES) as reply:
             if session := reply.header(_SESSION):
                 self._headers[_SESSION] = session
-            self._headers["MCP-Protocol-Version"] = PROTOCOL_VERSION
             answer = self._from_events(reply) if reply.is_event_stream else self._from_json(reply)
         if answer is None:
             raise UsageError(f"{self.name}: the reply to {method} has no answer; check that it is an MCP server")
+        if method == "initialize":
+            self._headers["MCP-Protocol-Version"] = _version(answer)
         return answer
 
     def notify(self, method: str) -> None:

@@ -31,6 +31,8 @@ _MAX_NESTED: Final = 6
 _CONTEXTS: Final = ("RunContext", "RunContextWrapper", "ToolContext", "ToolRuntime", "Context", "RunnableConfig")
 # Attributes with the schema of the arguments: of the OpenAI Agents SDK, Pydantic AI, and LangChain.
 _SCHEMAS: Final = ("params_json_schema", "parameters_json_schema", "tool_call_schema")
+# Attributes of agents of the OpenAI Agents SDK, whose tools are not their own.
+_ELSEWHERE: Final = ("handoffs", "mcp_servers")
 _VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -48,6 +50,9 @@ def read_python_tools(target: str) -> PublishedToolkit:
 
 def published_tools_of(value: Any, notes: Notes, depth: int = 0) -> Iterator[PublishedTool]:
     """Yield the tools in an object. ``notes`` receives what is no known kind of tool."""
+    for name in _ELSEWHERE:
+        if isinstance(part := getattr(value, name, None), list) and part:
+            add_note(notes, "tools that an agent has only through others are left out; import them, too", name)
     inner = _inner(value)
     definition = _definition(value)
     if definition is not None:
