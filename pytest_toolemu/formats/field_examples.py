@@ -247,6 +247,7 @@ EXAMPLES: Final = {
     "AgentFile.usage": "{model: openai:gpt-4o, input: usage.input_tokens, output: usage.output_tokens}",
     "AgentFile.retries": "2",
     "AgentFile.tools_port": "8765",
+    "AgentFile.passes_traceparent": "true",
     "AgentFile.watch": "[agent.js, prompts]",
     "UsagePaths.model": "openai:gpt-4o",
     "UsagePaths.input": "usage.input_tokens",

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import socket
+import threading
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,11 +44,11 @@ def service() -> Iterator[Service]:
         yield service
 
 
-def use_tool(url: str) -> Any:
+def use_tool(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> Any:
     """Call the first tool at an MCP address, as an agent does."""
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     body["params"] = {"name": "Lockers_Open", "arguments": {"locker": "7"}}
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json", **headers})
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as response:
         return json.load(response)["result"]["structuredContent"]
 
@@ -213,6 +215,39 @@ def test_cases_of_a_service_with_a_fixed_address_run_one_at_a_time(tmp_path: Pat
         asyncio.run(agent.check())
 
 
+@pytest.mark.parametrize("traced", [True, False])
+def test_a_service_with_a_fixed_address_can_say_whose_tools_it_calls(
+    traced: bool, tmp_path: Path, service: Service
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    together = threading.Barrier(3, timeout=20)
+
+    def answer(_path: str, body: Any) -> Any:
+        together.wait()
+        parent = f"00-{body['session']}-0123456789abcdef-01"
+        with contextlib.suppress(urllib.error.HTTPError):
+            use_tool(f"http://127.0.0.1:{port}/mcp", {"traceparent": parent} if traced else {})
+        return {"reply": {"text": "Done"}}
+
+    service.answer = answer
+    path = tmp_path / "desk.agent.yaml"
+    path.write_text(CHAT.format(url=service.url) + f"tools_port: {port}\npasses_traceparent: true\n")
+
+    async def several() -> list[Run]:
+        return await asyncio.gather(*(playing(path) for _ in range(3)))
+
+    results = asyncio.run(several())
+    if traced:
+        assert [(result.outcome, len(result.steps)) for result in results] == [("passed", 1)] * 3
+    else:
+        assert {result.outcome for result in results} == {"inconclusive"}
+        reasons = {reason for result in results for reason in result.reasons}
+        assert all("without the traceparent header of a case" in reason for reason in reasons)
+    agent: Any = load_agent_file(str(path), ENVIRON)
+    assert "says with its traceparent header whose tools it calls" in agent.note
+
+
 def test_a_command_can_print_json(tmp_path: Path) -> None:
     (tmp_path / "out.json").write_text('{"result": "Done", "usage": {"in": 8, "out": 1}}')
     usage = "usage: {model: openai:gpt-4o, input: usage.in, output: usage.out}\n"
@@ -256,6 +291,7 @@ def test_a_watched_file_belongs_to_the_identity(tmp_path: Path) -> None:
         ("command: cat\nusage: {model: m, input: a, output: b}\n", "2:1: 'usage' needs 'answer'"),
         ("a2a: http://a/\ntools_port: 80000\n", "2:13: tools_port: 80000"),
         ("a2a: http://a/\nheaders: {X: '${NOT_SET}'}\n", "the variable NOT_SET is not set"),
+        ("a2a: http://a/\npasses_traceparent: true\n", "2:1: 'passes_traceparent' needs 'tools_port'"),
         ("command: cat\nwatch: [nothing.js]\n", "there is no file or folder 'nothing.js'"),
         ("command: cat\nfolder: nowhere\n", "there is no folder 'nowhere'"),
     ],

@@ -28,6 +28,7 @@ _OWNERS: Final = {
     "usage": ("command", "url"),
     "retries": ("url", "responses", "a2a"),
     "tools_port": ("url", "responses", "a2a"),
+    "passes_traceparent": ("url", "responses", "a2a"),
 }
 
 
@@ -75,6 +76,11 @@ class AgentFile(Record):
         description="Port of this computer at which the service expects the tools (http://127.0.0.1:PORT/mcp), if it "
         "cannot take an address with each request; its cases run one at a time",
     )
+    passes_traceparent: bool = Field(
+        default=False,
+        description="Whether the service sends the `traceparent` header of its request with each call of a tool, so "
+        "that its cases can run at the same time; with `tools_port`",
+    )
     watch: tuple[str, ...] = Field(
         default=(), description="Files and folders, relative to this file, whose change makes another agent"
     )
@@ -107,6 +113,7 @@ def _problems(file: AgentFile, value: dict[str, Any]) -> Iterator[tuple[Loc, str
     if kind != "command":
         yield from _url_problems(kind, getattr(file, kind))
     yield from _missing(file, kind)
+    yield from _traceparent_problems(file)
     if file.usage is not None and kind == "command" and file.answer is None:
         yield ("usage", KEY), "'usage' needs 'answer': the command must print JSON"
     for part in ("command", "env", "headers", "body"):
@@ -131,6 +138,12 @@ def _missing(file: AgentFile, kind: str) -> Iterator[tuple[Loc, str]]:
         )
     if kind == "responses" and file.model is None:
         yield ("responses", KEY), "'model' is missing: the model to ask for, such as model: gpt-4o"
+
+
+def _traceparent_problems(file: AgentFile) -> Iterator[tuple[Loc, str]]:
+    if file.passes_traceparent and file.tools_port is None:
+        message = "'passes_traceparent' needs 'tools_port': otherwise, each case has an address of its own; remove it"
+        yield ("passes_traceparent", KEY), message
 
 
 def _url_problems(kind: str, url: str) -> Iterator[tuple[Loc, str]]:

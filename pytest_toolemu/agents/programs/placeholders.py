@@ -21,6 +21,11 @@ NAMES: Final = (
 """The names of all placeholders."""
 
 
+def new_session() -> str:
+    """Return a random ID of a run, in the form of the trace ID of a ``traceparent`` header."""
+    return secrets.token_hex(16)
+
+
 @dataclass(frozen=True)
 class CaseValues:
     """What the agent's program or service learns about one run of a case.
@@ -33,7 +38,7 @@ class CaseValues:
     case_id: str
     mcp_url: str
     mcp_config: str = ""
-    session: str = field(default_factory=lambda: secrets.token_hex(16))
+    session: str = field(default_factory=new_session)
 
     @property
     def by_name(self) -> dict[str, str]:

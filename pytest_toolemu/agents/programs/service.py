@@ -10,7 +10,7 @@ from typing import Any
 from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.agents.programs.fixed_address import check_port, served_at
-from pytest_toolemu.agents.programs.placeholders import CaseValues, filled
+from pytest_toolemu.agents.programs.placeholders import CaseValues, filled, new_session
 from pytest_toolemu.agents.programs.service_protocols import CONVERSATIONS, PROTOCOL_HEADERS
 from pytest_toolemu.agents.programs.service_request import ServiceRequest, check_reachable
 from pytest_toolemu.core.toolbox import Task, Toolbox
@@ -30,8 +30,9 @@ class ServiceAgent:
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """Return the answer of the service. Raise AgentProgramError if there is none."""
-        async with self._served(toolbox) as url:
-            values = CaseValues(task, toolbox.resolved_case.case.id, url)
+        session = new_session()
+        async with self._served(toolbox, session) as url:
+            values = CaseValues(task, toolbox.resolved_case.case.id, url, session=session)
             answer = await CONVERSATIONS[self.file.kind](
                 self.file, values.by_name, toolbox, lambda body: self._request(values, body, toolbox).send()
             )
@@ -49,10 +50,10 @@ class ServiceAgent:
         """What a session says about the agent in its header; empty for nothing."""
         if self.file.tools_port is None:
             return ""
-        return (
-            f"{self.name}: its cases run one at a time, because its service gets all tools at "
-            f"http://127.0.0.1:{self.file.tools_port}/mcp (tools_port)"
-        )
+        address = f"its service gets all tools at http://127.0.0.1:{self.file.tools_port}/mcp (tools_port)"
+        if self.file.passes_traceparent:
+            return f"{self.name}: {address}, and says with its traceparent header whose tools it calls"
+        return f"{self.name}: its cases run one at a time, because {address}"
 
     async def check(self) -> None:
         """Raise UsageError if the service cannot be reached, or its fixed port cannot be used."""
@@ -63,9 +64,11 @@ class ServiceAgent:
                 f"agent {self.name!r}: {self.url} cannot be reached ({reason}); start the service, or correct the URL"
             )
 
-    def _served(self, toolbox: Toolbox) -> AbstractAsyncContextManager[str]:
+    def _served(self, toolbox: Toolbox, session: str) -> AbstractAsyncContextManager[str]:
         port = self.file.tools_port
-        return served(toolbox) if port is None else served_at(port, toolbox)
+        if port is None:
+            return served(toolbox)
+        return served_at(port, toolbox, session if self.file.passes_traceparent else "")
 
     def _request(self, values: CaseValues, body: Any, toolbox: Toolbox) -> ServiceRequest:
         headers: Mapping[str, str] = {
