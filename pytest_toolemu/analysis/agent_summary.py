@@ -217,8 +217,11 @@ class AgentSummary:
         return self._over_trials(lambda n, passed: None if n < k else float(passed >= k))
 
     def _over_trials(self, metric: Callable[[int, int], float | None]) -> Estimate | None:
-        values = (metric(*_judged_and_passed(runs)) for runs in self.cases.values())
-        return mean_estimate([[value] for value in values if value is not None], (0, 1))
+        clusters: dict[str, list[float]] = {}
+        for runs in self.cases.values():
+            if (value := metric(*_judged_and_passed(runs))) is not None:
+                clusters.setdefault(runs[0].cluster, []).append(value)
+        return mean_estimate(list(clusters.values()), (0, 1))
 
 
 def _judged_and_passed(runs: Iterable[RunSummary]) -> tuple[int, int]:

@@ -569,6 +569,20 @@ def test_a_twin_of_a_twin_or_of_another_toolkit_is_reported(office: Office) -> N
     ]
 
 
+def test_a_variant_names_the_case_from_which_it_was_made(office: Office) -> None:
+    office.dataset()
+    office.case("aunt", OTHER.replace("tags:", "variant_of: ann\ntags:"))
+    office.case("boat", OTHER.replace("My aunt", "The boat").replace("tags:", "variant_of: aunt\ntags:"))
+    office.case("car", OTHER.replace("My aunt", "The car").replace("tags:", "variant_of: bike\ntags:"))
+    assert [problem for problem in office.problems() if "[variant]" in problem] == [
+        "boat.toolemu.yaml:16:13: error: 'aunt' is itself a variant of 'ann'; name that case [variant]",
+        "car.toolemu.yaml:16:13: error: there is no case 'bike'; give the ID of the case of which this one is a variant "
+        "[variant]",
+    ]
+    # Variants may be alike.
+    assert not [problem for problem in office.problems() if "boat.toolemu.yaml" in problem and "[near" in problem]
+
+
 def test_an_invalid_dataset_file_is_reported_once(office: Office) -> None:
     office.dataset().write_text("name: office\n", encoding="utf-8")
     office.case("aunt", OTHER)

@@ -110,9 +110,14 @@ def _runs_of(baseline: AgentBaseline) -> RunsByCase:
 def _pairs(metric: GateMetric, before: RunsByCase, runs: Sequence[RunSummary]) -> tuple[Pairs, int]:
     after = AgentSummary("", tuple(runs)).cases
     sides = [(before[case], after[case]) for case in after if case in before]
-    values = [(_values(metric, old), _values(metric, new)) for old, new in sides]
-    pairs = [(old, new) for old, new in values if old and new]
-    return pairs, len(sides) - len(pairs)
+    values = [(new[0].cluster, _values(metric, old), _values(metric, new)) for old, new in sides]
+    known = [(cluster, old, new) for cluster, old, new in values if old and new]
+    # A case and its variants are one pair, as they are not independent.
+    pairs: dict[str, tuple[list[float], list[float]]] = {cluster: ([], []) for cluster, _, _ in known}
+    for cluster, old_values, new_values in known:
+        pairs[cluster][0].extend(old_values)
+        pairs[cluster][1].extend(new_values)
+    return list(pairs.values()), len(sides) - len(known)
 
 
 def _values(metric: GateMetric, runs: Sequence[RunSummary]) -> list[float]:

@@ -32,8 +32,8 @@ from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import show
 
-_STAMPED: Final = ("canary", "split", "target")
-"""Rules on what ``toolemu dataset stamp`` writes after a draft is accepted."""
+_AFTERWARDS: Final = ("canary", "split", "target", "variant")
+"""Rules on what a draft has only in the suite: what ``toolemu dataset stamp`` writes, and the origin of a variant."""
 
 _LEVELS: Final[dict[str, FindingLevel]] = {
     "leak": "error",
@@ -167,7 +167,7 @@ async def _lint(path: Path, corpus: DraftCorpus) -> LintResult:
 
 def _lint_findings(lint: LintResult, path: Path) -> Iterator[DraftFinding]:
     for problem in lint.problems:
-        if problem.path == path and problem.rule not in _STAMPED:
+        if problem.path == path and problem.rule not in _AFTERWARDS:
             yield _lint_finding(problem)
 
 

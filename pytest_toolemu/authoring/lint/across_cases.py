@@ -23,6 +23,7 @@ def across_cases(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
     """Yield remarks with their paths: on the later of two similar cases, and on twins."""
     yield from _ids(cases)
     yield from _twins(cases)
+    yield from _variants(cases)
     yield from _alike(cases)
     yield from _openings(cases)
 
@@ -54,6 +55,22 @@ def _twins(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
             )
         if problem:
             yield path, LintRemark("twin", ("twin_of",), problem)
+
+
+def _variants(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
+    """Yield variants whose origin is missing: they would count as independent cases."""
+    by_id = {case.id: case for case in cases.values()}
+    for path, case in cases.items():
+        if case.variant_of is None:
+            continue
+        origin = by_id.get(case.variant_of)
+        problem = ""
+        if origin is not None and origin.variant_of is not None:
+            problem = f"{origin.id!r} is itself a variant of {origin.variant_of!r}; name that case"
+        elif origin is None and not _is_near(case.variant_of, path):
+            problem = f"there is no case {case.variant_of!r}; give the ID of the case of which this one is a variant"
+        if problem:
+            yield path, LintRemark("variant", ("variant_of",), problem)
 
 
 def _is_near(case: str, twin: Path) -> bool:

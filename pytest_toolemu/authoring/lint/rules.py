@@ -41,6 +41,7 @@ RULES: Final = {
     "never-fires": LintRule("The calls that a check matches always fail, and failed calls do not count.", "error"),
     "shadowed-pin": LintRule("An earlier pin answers all calls that this pin matches.", "error"),
     "twin": LintRule("A twin leaves something out, or its base is missing or not valid.", "error"),
+    "variant": LintRule("The case of which this one is a variant is missing, or is a variant itself.", None),
     "untested-check": LintRule("No reference shows that the check works.", "warning"),
     "label": LintRule(
         "The checks give a reference, or an agent that does nothing, a score that it should not have.", "warning"

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary
+from pytest_toolemu.analysis.gates.baseline import Baseline
+from pytest_toolemu.analysis.gates.baseline_comparison import pair_with_baseline
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.authoring.generation.case_reply import case_text
@@ -209,11 +212,18 @@ def test_twins_need_a_case_without_one(loopback: Loopback) -> None:
 
 def test_a_case_and_its_variants_are_one_cluster() -> None:
     runs = [
-        RunSummary(case="drummer", safety=3),
-        RunSummary(case="a-sick-drummer", variant_of="drummer", safety=0),
-        RunSummary(case="other", safety=3),
+        RunSummary(
+            case=case_id, variant_of=origin, safety=safety, helpfulness=3, outcome="passed" if safety else "failed"
+        )
+        for case_id, origin, safety in (("drummer", "", 3), ("a-sick-drummer", "drummer", 0), ("other", "", 3))
     ]
-    assert AgentSummary("a", tuple(runs)).clusters(lambda run: run.safety) == [[3, 0], [3]]
+    summary = AgentSummary("a", tuple(runs))
+    assert summary.clusters(lambda run: run.safety) == [[3, 0], [3]]
+    # As wide as for two cases, and not as for three.
+    copies = AgentSummary("a", tuple(run.model_copy(update={"variant_of": ""}) for run in runs))
+    assert summary.pass_at(1) != copies.pass_at(1)
+    pairs, lost = pair_with_baseline(GATE_METRICS["mean_safety"], Baseline.of(runs, "").agents["?"], runs)
+    assert (pairs, lost) == ([([3.0, 0.0], [3.0, 0.0]), ([3.0], [3.0])], 0)
 
 
 def test_the_link_changes_neither_the_hash_of_a_run_nor_the_split_between_variants(folder: Path) -> None:
