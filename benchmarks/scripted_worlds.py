@@ -170,7 +170,7 @@ def _fitting_values(table: EntityTable, row: Json) -> Json:
 
 def _completed(plan: ToolkitPlan, derived: Mapping[str, list[Json]]) -> dict[str, tuple[Json, ...]]:
     """Return the derived rows that are possible, and as many generated ones as are missing."""
-    database = plan.new_database()
+    database = plan.databases.lend({})
     generated = Material(plan, 0).rows
     rows: dict[str, tuple[Json, ...]] = {}
     for name, table in plan.tables.items():

@@ -90,7 +90,12 @@ def measured(cases: int | None) -> Times:
         "check of a toolkit": [_milliseconds(plan_toolkit, kit)[0] for kit in declared],
         "world of a case": [_milliseconds(World.of, case)[0] for case in resolved_cases],
         "plain tables and rows": [_milliseconds(_plain, case)[0] for case in resolved_cases],
-        "call of a reference": [value for case in resolved_cases for value in _calls(case)],
+        "call of a reference": [
+            value
+            for case in resolved_cases
+            for each in case.case.references.values()
+            for value in _calls(case, each.calls)
+        ],
     }
 
 
@@ -106,16 +111,15 @@ def _plain(resolved_case: ResolvedCase) -> None:
             database.close()
 
 
-def _calls(resolved_case: ResolvedCase) -> list[float]:
-    """Return the milliseconds of the calls of all references that rows answer."""
+def _calls(resolved_case: ResolvedCase, calls: Sequence[ReferenceCall]) -> list[float]:
+    """Return the milliseconds of the calls of a reference that rows answer."""
     times = []
-    for reference in resolved_case.case.references.values():
-        world = World.of(resolved_case)
-        for number, call in enumerate(reference.calls):
-            if world.plan(call.tool) is not None:
-                milliseconds, is_answered = _milliseconds(_call, world, call, number)
-                if is_answered:
-                    times.append(milliseconds)
+    world = World.of(resolved_case)
+    for number, call in enumerate(calls):
+        if world.plan(call.tool) is not None:
+            milliseconds, is_answered = _milliseconds(_call, world, call, number)
+            if is_answered:
+                times.append(milliseconds)
     return times
 
 

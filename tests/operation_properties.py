@@ -100,7 +100,7 @@ class Material:
 
     def _make_possible(self, kit: ToolkitPlan) -> None:
         """Leave out rows that break a rule of their entity; generated values know nothing of those."""
-        database = kit.new_database()
+        database = kit.databases.lend({})
         for name, rows in self.rows.items():
             possible = []
             for row in rows:

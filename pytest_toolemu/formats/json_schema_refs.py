@@ -13,8 +13,10 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema with each local ``$ref`` replaced by its target.
 
     If a schema contains itself, the inner one becomes ``False``, which no value satisfies. So the result is finite, and
-    every value that conforms to it conforms to the original.
+    every value that conforms to it conforms to the original. A schema without references is returned as it is.
     """
+    if not _mentions_references(schema):
+        return schema
     references_left = _MAX_REFERENCES
 
     def expand(part: Any, within: tuple[str, ...]) -> Any:
@@ -35,6 +37,12 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
 
     expanded: dict[str, Any] = expand(schema, ("#",))
     return expanded
+
+
+def _mentions_references(part: Any) -> bool:
+    if isinstance(part, dict):
+        return "$ref" in part or "$defs" in part or any(map(_mentions_references, part.values()))
+    return isinstance(part, list) and any(map(_mentions_references, part))
 
 
 def _target(schema: dict[str, Any], pointer: str) -> Any:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.case import User
+from pytest_toolemu.core.world.database import Database
+from pytest_toolemu.core.world.state_changes import apply_changes
 from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.core.world.world_beginning import WorldBeginning
@@ -280,13 +282,74 @@ def test_changes_are_told_row_by_row() -> None:
     assert world.take_changes() == ()
 
 
+@pytest.mark.parametrize("keys", [["B-1"], ["B-2"], ["B-3"], ["B-1", "B-3"], ["B-1", "B-2", "B-3"]])
+def test_removed_rows_are_found_wherever_they_were(keys: list[str]) -> None:
+    world = world_of()
+    call(world, "RemoveBooks", book_ids=keys)
+    changes = world.take_changes()
+    assert [(change.key, change.change) for change in changes] == [(key, "removed") for key in keys]
+    assert apply_changes(world.initial, changes, world.keys()) == world.rows()
+
+
+# ---- databases
+
+
 def test_a_world_is_freed_after_its_run() -> None:
     world = world_of()
-    references: list[weakref.ref[Any]] = [weakref.ref(each) for each in (world, *world._databases.values())]
+    reference = weakref.ref(world)
     world.call("Library.LendBook", {"book_id": "B-2", "reader": "Tove"}, 0)
     del world
+    assert reference() is None
+
+
+def test_nothing_of_a_world_is_left_in_the_database_that_the_next_world_gets() -> None:
+    plan_of_text.cache_clear()
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("AddBook", {"isbn": "9", "title": "Tides"}),
+        ("RemoveBooks", {"book_ids": ["B-3"]}),
+    ]
+    first = world_of()
+    initial, (database,) = first.rows(), first._databases.values()
+    answers = [call(first, tool, **arguments) for tool, arguments in calls]
+    assert first.rows() != initial
+    del first
+    assert database.functions == {}
+    second = world_of()
+    assert [*second._databases.values()] == [database]
+    assert second.rows() == second.initial == initial
+    assert second.take_changes() == ()
+    assert [call(second, tool, **arguments) for tool, arguments in calls] == answers
+
+
+def test_worlds_at_the_same_time_have_databases_of_their_own_of_which_few_are_kept() -> None:
+    plan_of_text.cache_clear()
+    worlds = [world_of() for _ in range(6)]
+    databases = [database for world in worlds for database in world._databases.values()]
+    assert len({id(database) for database in databases}) == 6
+    call(worlds[0], "RemoveBooks", book_ids=["B-1"])
+    assert [len(titles(world)) for world in worlds] == [2, 3, 3, 3, 3, 3]
+    worlds.clear()
+    assert [is_open(database) for database in databases].count(True) == 4
+
+
+def test_a_database_is_closed_if_its_world_ends_within_a_call_or_its_toolkit_is_freed() -> None:
+    plan_of_text.cache_clear()
+    interrupted, finished = world_of(), world_of()
+    (first,), (second,) = (world._databases.values() for world in (interrupted, finished))
+    first.execute("BEGIN")
+    del interrupted, finished
+    assert [is_open(first), is_open(second)] == [False, True]
+    plan_of_text.cache_clear()
     gc.collect()
-    assert [reference() for reference in references] == [None, None]
+    assert not is_open(second)
+
+
+def is_open(database: Database) -> bool:
+    try:
+        database.execute("SELECT 1")
+    except sqlite3.ProgrammingError:
+        return False
+    return True
 
 
 def test_worlds_with_the_same_beginning_do_not_see_the_changes_of_each_other() -> None:
@@ -308,14 +371,6 @@ def test_queries_find_rows_however_they_write_the_name_of_a_table(name: str) -> 
     state.load(world.initial)
     assert state.problem(f"SELECT book_id FROM {name}") is None
     assert len(state.select(f"SELECT book_id FROM {name}")) == len(world.initial["Library"]["book"])
-
-
-def test_the_database_of_a_world_is_closed_with_it() -> None:
-    world = world_of()
-    (database,) = world._databases.values()
-    del world
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        database.execute("SELECT 1")
 
 
 def test_the_state_that_checks_query_is_freed_after_its_run() -> None:

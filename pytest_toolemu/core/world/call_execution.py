@@ -44,7 +44,7 @@ def _lacks_value(plan: Plan, database: Database, content: Json) -> bool:
     if not plan.tool.result_schema.conforms(content):
         return True
     tables = plan.tables.values() if plan.writes else ()
-    return any(table.row_problems(row) for table in tables for row in table.decoded(table.stored(database)))
+    return any(table.row_problems(table.decoded(row)) for table in tables for row in table.stored(database))
 
 
 def _executed(plan: Plan, database: Database, arguments: Json, values: Json, new_key: NewKey) -> Json:
@@ -82,7 +82,7 @@ class _Execution:
         self._items: list[Any] | None = None
 
     def run(self) -> Json:
-        plan, verb = self._plan, self._plan.operation.verb
+        plan, verb = self._plan, self._plan.verb
         self._require_rows()
         key = self._bound.get(plan.key_argument or "")
         if plan.selects_by_condition:
@@ -122,7 +122,7 @@ class _Execution:
 
     def _select_key(self) -> Any:
         """Return the key of the row that the conditions choose, and bind it."""
-        row = self._database.execute(self._plan.selected_key(), self._bound).fetchone()
+        row = self._database.execute(self._plan.selected_key, self._bound).fetchone()
         if row is None:
             table = self._plan.table
             if table is not None and table.entity.open:
@@ -155,7 +155,7 @@ class _Execution:
 
     def _change(self, table: EntityTable, key: Any) -> Any:
         """Create, update or delete the row; return its key."""
-        plan, database, verb = self._plan, self._database, self._plan.operation.verb
+        plan, database, verb = self._plan, self._database, self._plan.verb
         if verb == "delete":
             table.delete(database, key)
             return key

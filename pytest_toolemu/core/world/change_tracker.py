@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_toolemu.core.world.database import Database
-from pytest_toolemu.core.world.entity_table import EntityTable, decode
+from pytest_toolemu.core.world.entity_table import EntityTable, StoredRow
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, changes_between
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 
@@ -16,7 +15,7 @@ Json = dict[str, Any]
 Place = tuple[str, str]
 """A toolkit and one of its entities."""
 
-ReadTable = tuple[list[sqlite3.Row], list[Json]]
+ReadTable = tuple[list[StoredRow], list[Json]]
 """Rows as they are stored, and as JSON values."""
 
 
@@ -55,18 +54,21 @@ class ChangeTracker:
         return {name: self._read[kit, name][1] for name in self._plans[kit].tables}
 
 
-def read_table(table: EntityTable, database: Database, earlier: ReadTable | None = None) -> ReadTable:
+def read_table(table: EntityTable, database: Database, earlier: ReadTable) -> ReadTable:
     """Return the rows of a table. Rows that are as they were earlier are not decoded again."""
     stored = table.stored(database)
-    if earlier is None:
-        return stored, table.decoded(stored)
-    if stored == earlier[0]:
+    # Most changes are of one row, or add one at the end.
+    pairs = zip(stored, earlier[0], strict=False)
+    shorter = min(len(stored), len(earlier[0]))
+    equal = next((index for index, (row, before) in enumerate(pairs) if row != before), shorter)
+    if equal == len(stored) == len(earlier[0]):
         return earlier
-    known = {row[table.key]: (row, values) for row, values in zip(*earlier, strict=True)}
-    rows: list[Json] = []
-    for row in stored:
-        before, values = known.get(row[table.key], (None, {}))
-        rows.append(values if row == before else decode(row, table.kinds))
+    key = table.key_index
+    known = {row[key]: (row, values) for row, values in zip(earlier[0][equal:], earlier[1][equal:], strict=True)}
+    rows = earlier[1][:equal]
+    for row in stored[equal:]:
+        before, values = known.get(row[key], (None, {}))
+        rows.append(values if row == before else table.decoded(row))
     return stored, rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -75,12 +76,14 @@ class Database(sqlite3.Connection):
     """A database in memory. Every statement has a limited number of steps, after which it fails."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        super().__init__(":memory:", isolation_level=None, check_same_thread=False)
+        super().__init__(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
         self._steps = 0
         self._deadline = math.inf
         self._is_in_function = False
         self.impossible_dates: list[str] = []
         self._knows_own_tables = False
+        self.functions: dict[str, Callable[[Any], Any]] = {}
+        """What the functions of ``add_function`` return at present, by their names."""
         self.row_factory = sqlite3.Row
         for name, (arity, function) in _FUNCTIONS.items():
             self.create_function(name, arity, function, deterministic=True)
@@ -101,6 +104,11 @@ class Database(sqlite3.Connection):
         self._begin_steps()
         return super().executemany(*arguments)
 
+    def prepare(self, statement: str) -> None:
+        """Prepare a statement without executing it, so that its first execution is as fast as later ones."""
+        with contextlib.suppress(sqlite3.ProgrammingError):  # says that a SELECT has no use for several bindings
+            super().executemany(statement, ())
+
     def close_with(self, owner: object) -> None:
         """Close the database as soon as its owner is freed.
 
@@ -113,17 +121,19 @@ class Database(sqlite3.Connection):
         if not self._is_in_function:
             self._steps, self._deadline = 0, time.monotonic() + _MAX_SECONDS
 
-    def add_function(self, name: str, function: Callable[[Any], Any]) -> None:
-        """Add a function of one argument. Statements that it executes are work of the statement that calls it.
+    def add_function(self, name: str) -> None:
+        """Add a function of one argument, which ``functions`` defines.
 
-        SQLite keeps the function, where the garbage collector finds no cycle: it must not refer to this database.
+        Statements that it executes are work of the statement that calls it. Another definition leaves prepared
+        statements as they are, which another function would not.
         """
+        # SQLite keeps the function, where the garbage collector finds no cycle.
         database: Any = weakref.proxy(self)
 
         def called(argument: Any) -> Any:
             database._is_in_function = True
             try:
-                return function(argument)
+                return database.functions[name](argument)
             finally:
                 database._is_in_function = False
 

@@ -28,6 +28,9 @@ _STRUCTURED: Final = frozenset({"array", "object"})
 Kinds = Mapping[str, frozenset[str]]
 """The types that the schema of each value names."""
 
+StoredRow = tuple[Any, ...]
+"""The cells of a row, one for each field of its entity, in the same order."""
+
 
 @dataclass(frozen=True)
 class EntityTable:
@@ -48,6 +51,11 @@ class EntityTable:
     def kinds(self) -> Kinds:
         """The types of each field."""
         return kinds_of(self.fields)
+
+    @functools.cached_property
+    def key_index(self) -> int:
+        """The position of the key in a stored row."""
+        return list(self.fields).index(self.key)
 
     @functools.cached_property
     def _select(self) -> str:
@@ -109,13 +117,22 @@ class EntityTable:
             portion = rows[first : first + _PORTION]
             database.executemany(statement, [[cell(row.get(field)) for field in fields] for row in portion])
 
-    def stored(self, database: sqlite3.Connection) -> list[sqlite3.Row]:
-        """Return all rows as they are stored, in the order of their creation."""
-        return database.execute(f"{self._select} ORDER BY rowid").fetchall()
+    def replace_all(self, database: sqlite3.Connection, stored: Sequence[StoredRow]) -> None:
+        """Make these rows, as ``stored`` returns them, the only ones."""
+        database.execute(f"DELETE FROM {quote(self.name)}")
+        statement = _insertion("main", self.name, tuple(self.fields))
+        for first in range(0, len(stored), _PORTION):
+            database.executemany(statement, stored[first : first + _PORTION])
 
-    def decoded(self, stored: Iterable[sqlite3.Row]) -> list[Json]:
-        """Return stored rows as JSON values."""
-        return [decode(row, self.kinds) for row in stored]
+    def stored(self, database: sqlite3.Connection) -> list[StoredRow]:
+        """Return all rows as they are stored, in the order of their creation."""
+        # As tuples, because the comparison of SQLite's own rows also compares the names of all columns.
+        return [*map(tuple, database.execute(f"{self._select} ORDER BY rowid"))]
+
+    def decoded(self, stored: StoredRow) -> Json:
+        """Return a stored row as JSON values; a NULL is absent."""
+        cells = zip(self.kinds.items(), stored, strict=True)
+        return {name: decode_cell(value, kinds) for (name, kinds), value in cells if value is not None}
 
     def edit(self, database: sqlite3.Connection, edit: StateEdit) -> list[str]:
         """Carry out a change that a model asks for, or return why it cannot be.

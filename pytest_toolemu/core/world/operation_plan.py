@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pytest_toolemu.core.declarations import Operation, sql
+from pytest_toolemu.core.declarations import Operation, Verb, sql
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.world.database import quote
 from pytest_toolemu.core.world.entity_table import EntityTable, Kinds, kinds_of, types_of
@@ -66,6 +66,11 @@ class Plan:
             self.arguments[name] = {**self.arguments[name], "default": int(count)}
 
     # ---- conventions
+
+    @functools.cached_property
+    def verb(self) -> Verb | None:
+        """The verb of the operation; None if it consists of SQL only."""
+        return self.operation.verb
 
     @functools.cached_property
     def key_argument(self) -> str | None:
@@ -219,8 +224,9 @@ class Plan:
         columns = ", ".join(f"({expression}) AS {quote(name)}" for name, expression in members.items()) or "1"
         return f"SELECT {columns} FROM {quote(self.table.name)}{self._conditions()} ORDER BY {self._order()}"
 
+    @functools.cached_property
     def selected_key(self) -> str:
-        """Return the SELECT of the key of the row that the call is about, if no argument holds the key."""
+        """The SELECT of the key of the row that the call is about, if no argument holds the key."""
         if self.table is None:
             return ""
         return (
@@ -264,13 +270,27 @@ class Plan:
         """The SELECT of the shown members of the result."""
         return self.over(self.shown, created=self.operation.verb == "create")
 
-    def statements(self) -> Iterator[tuple[Loc, str]]:
-        """Yield every statement that a call can execute, with the part of the operation that it comes from."""
+    def executed(self) -> Iterator[str]:
+        """Yield the statements that calls execute, apart from those on single rows."""
+        if self.list_member:
+            yield self.list_statement
+        if self.selects_by_condition:
+            yield self.selected_key
+        if self.guards:
+            yield self.guard_statement
+        if self.assigned:
+            yield self.assignment
+        yield from self.operation.then
+        if self.shown:
+            yield self.show_statement
+
+    def parts(self) -> Iterator[tuple[Loc, str]]:
+        """Yield a statement for each part of the operation, with the part that it comes from."""
         verb = self.operation.verb or "then"
         if self.list_member:
             yield (("where",) if self.operation.where else (verb,)), self.list_statement
         if self.selects_by_condition:
-            yield (("where",) if self.operation.where else (verb,)), self.selected_key()
+            yield (("where",) if self.operation.where else (verb,)), self.selected_key
         for guard in self.guards:
             yield guard.loc, self.over({"fails": guard.condition})
         for name, expression in self.assigned.items():

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pytest_toolemu.core.declarations import Operation
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.core.world.database import FUNCTION_NAMES, Database
+from pytest_toolemu.core.world.database import FUNCTION_NAMES
 from pytest_toolemu.core.world.entity_table import EntityTable, entity_tables, types_of
 from pytest_toolemu.core.world.operation_plan import CALL_VALUES, NO_KEY, Lookup, Plan, key_argument
 from pytest_toolemu.core.world.sql_errors import explained
 from pytest_toolemu.core.world.tool_errors import not_found_error
+from pytest_toolemu.core.world.toolkit_databases import ToolkitDatabases
 from pytest_toolemu.formats.identity_cache import once_per_object
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
@@ -35,19 +34,7 @@ class ToolkitPlan:
     name: str
     tables: Mapping[str, EntityTable]
     plans: Mapping[str, Plan]
-
-    def new_database(self) -> Database:
-        """Return a database with the toolkit's empty tables, to be filled and then protected."""
-        database = Database()
-        self._empty_database.backup(database)  # in a fifth of the time that the creation of its tables takes
-        return database
-
-    @functools.cached_property
-    def _empty_database(self) -> Database:
-        database = Database()
-        for table in self.tables.values():
-            database.execute(table.create_sql())
-        return database
+    databases: ToolkitDatabases = field(compare=False, repr=False)
 
 
 @once_per_object(1024)
@@ -67,7 +54,7 @@ def plan_toolkit(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
             problems += [((*where, *loc), message) for loc, message in own]
             if plan is not None:
                 plans[tool.name] = plan
-    result = ToolkitPlan(toolkit.name, tables, plans)
+    result = ToolkitPlan(toolkit.name, tables, plans, ToolkitDatabases(tables))
     return result, problems or list(_statement_problems(toolkit, result))
 
 
@@ -154,36 +141,36 @@ def _set_problems(plan: Plan) -> Iterator[Problem]:
 
 def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:
     """Yield statements that SQLite refuses, results without a value, and arguments without an effect."""
-    with contextlib.closing(Database()) as database:
-        yield from _problems_in(database, toolkit, kit)
-
-
-def _problems_in(database: Database, toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:
-    for name, table in kit.tables.items():
-        try:
-            database.execute(table.create_sql())
-            order = f" ORDER BY {table.entity.order}" if table.entity.order else ""
-            database.execute(f'SELECT 1 FROM "{name}"{order}')
-        except sqlite3.Error as error:
-            yield ("entities", name), _explained(error, table.fields, kit)
-            return
-    database.create_function("new_id", 1, lambda name: name)
-    database.create_function("code", 1, lambda pattern: pattern)
-    database.protect(kit.tables)
+    if not kit.tables and not kit.plans:
+        return  # an imported toolkit needs no database
+    if (problem := kit.databases.table_problem()) is not None:
+        name, error = problem
+        yield ("entities", name), _explained(error, kit.tables[name].fields, kit)
+        return
     for index, tool in enumerate(toolkit.tools):
         if (plan := kit.plans.get(tool.name)) is not None:
             where: Loc = ("tools", index, "operation")
-            for loc, message in [*_sql_problems(database, plan, kit), *_coverage_problems(plan)]:
+            for loc, message in [*_sql_problems(plan, kit), *_coverage_problems(plan)]:
                 yield (*where, *loc), f"{tool.name}: {message}"
 
 
-def _sql_problems(database: Database, plan: Plan, kit: ToolkitPlan) -> Iterator[Problem]:
+def _sql_problems(plan: Plan, kit: ToolkitPlan) -> list[Problem]:
     values = dict.fromkeys([*CALL_VALUES, *plan.arguments])
-    for loc, statement in plan.statements():
+    names = {*(plan.table.fields if plan.table else ()), *plan.arguments}
+    try:
+        for statement in plan.executed():
+            kit.databases.prepare(statement, values)
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        # Statements consist of several parts of the operation. Each is tried on its own to find the wrong ones.
+        return list(_part_problems(plan, kit, names, values)) or [((), _explained(error, names, kit, values))]
+    return []
+
+
+def _part_problems(plan: Plan, kit: ToolkitPlan, names: Iterable[str], values: Mapping[str, Any]) -> Iterator[Problem]:
+    for loc, statement in plan.parts():
         try:
-            database.execute(f"EXPLAIN {statement}", values)
+            kit.databases.check(statement, values)
         except (sqlite3.Error, sqlite3.Warning) as error:
-            names = {*(plan.table.fields if plan.table else ()), *plan.arguments}
             yield loc, _explained(error, names, kit, values)
 
 
@@ -217,7 +204,7 @@ def _coverage_problems(plan: Plan) -> Iterator[Problem]:
                 yield from _field_problems(plan.table, name, f"the member {name!r} of the listed items")
     if plan.operation.verb == "create" and plan.table is not None:
         yield from _creation_problems(plan, plan.table)
-    text = " ".join(statement for _, statement in plan.statements())
+    text = " ".join(statement for _, statement in plan.parts())
     named = {*_PARAMETER.findall(text), plan.key_argument, plan.limit, plan.offset}
     for name in plan.arguments:
         if name not in {*named, *plan.operation.find, *plan.operation.unused}:

@@ -47,7 +47,7 @@ class World:
         self._user, self._start, self._seed = user, now, seed
         self._ids = {name: iter(keys) for name, keys in ids.items()}
         self._created = itertools.count(1)
-        self._databases = {plan.name: self._copy(beginning, plan) for plan in self.plans.values()}
+        self._databases = {plan.name: self._borrow(beginning, plan) for plan in self.plans.values()}
         self._shared = beginning.shared
         self._tracker = ChangeTracker(self.plans, self._databases, beginning.rows)
 
@@ -137,7 +137,9 @@ class World:
     def rows(self) -> Rows:
         """Return all rows, by toolkit and entity."""
         return {
-            kit: {name: table.decoded(table.stored(self._databases[kit])) for name, table in plan.tables.items()}
+            kit: {
+                name: [*map(table.decoded, table.stored(self._databases[kit]))] for name, table in plan.tables.items()
+            }
             for kit, plan in self.plans.items()
         }
 
@@ -158,13 +160,12 @@ class World:
         """Return the other toolkits that share some of these entities with a toolkit, and which."""
         return [(other, name) for other, name in self._shared[kit] if name in entities]
 
-    def _copy(self, beginning: WorldBeginning, plan: ToolkitPlan) -> Database:
-        database = beginning.new_database(plan.name)
-        database.close_with(self)
-        world: Any = weakref.proxy(self)  # a function in a database would keep the world forever
-        database.add_function("new_id", lambda name: cell(world._new_key(plan.name, plan.tables[name])))
-        database.add_function("code", lambda pattern: world._filled_pattern(str(pattern)))
-        database.protect(plan.tables)
+    def _borrow(self, beginning: WorldBeginning, plan: ToolkitPlan) -> Database:
+        database = beginning.lend_database(plan.name)
+        weakref.finalize(self, plan.databases.give_back, database).atexit = False
+        world: Any = weakref.proxy(self)  # a function of a database would keep the world until it is given back
+        database.functions["new_id"] = lambda name: cell(world._new_key(plan.name, plan.tables[name]))
+        database.functions["code"] = lambda pattern: world._filled_pattern(str(pattern))
         return database
 
     def _values(self, number: int) -> Json:

@@ -1,4 +1,4 @@
-"""The databases in which a case begins. They are filled once, and every world of the case copies them."""
+"""The rows with which the worlds of a case begin. They are checked once, and every world of the case gets them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pytest_toolemu.core.world.change_tracker import Place, ReadTable, read_table
+from pytest_toolemu.core.world.change_tracker import Place, ReadTable
 from pytest_toolemu.core.world.database import Database, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
@@ -22,31 +22,37 @@ SharedEntities = Mapping[str, Sequence[tuple[str, str]]]
 
 
 class WorldBeginning:
-    """Filled databases, one for each toolkit that the case has rows for. Raise WorldError if a row does not fit."""
+    """The rows of each toolkit that the case has rows for. Raise WorldError if a row does not fit."""
 
     def __init__(self, plans: Plans, rows: CaseRows) -> None:
         self.plans = plans
         self.shared = _shared_entities(plans)
-        self._databases = {name: _filled(plan, rows.get(name, {})) for name, plan in plans.items()}
-        for database in self._databases.values():
-            database.close_with(self)
-        for name in plans:
-            copy_shared_rows(plans, self._databases, name, self.shared[name])
+        databases = {name: plan.databases.lend({}) for name, plan in plans.items()}
+        try:
+            for name, plan in plans.items():
+                _fill(plan, databases[name], rows.get(name, {}))
+            for name in plans:
+                copy_shared_rows(plans, databases, name, self.shared[name])
+            self._stored = {
+                kit: {name: table.stored(databases[kit]) for name, table in plan.tables.items()}
+                for kit, plan in plans.items()
+            }
+        finally:
+            for name, plan in plans.items():
+                plan.databases.give_back(databases[name])
 
     @functools.cached_property
     def rows(self) -> Mapping[Place, ReadTable]:
         """The rows of all tables."""
         return {
-            (kit, name): read_table(table, self._databases[kit])
-            for kit, plan in self.plans.items()
-            for name, table in plan.tables.items()
+            (kit, name): (stored, [*map(self.plans[kit].tables[name].decoded, stored)])
+            for kit, tables in self._stored.items()
+            for name, stored in tables.items()
         }
 
-    def new_database(self, kit: str) -> Database:
-        """Return a copy of a toolkit's database, to be protected."""
-        database = Database()
-        self._databases[kit].backup(database)  # in a fraction of the time that filling it takes
-        return database
+    def lend_database(self, kit: str) -> Database:
+        """Return a database with the rows of a toolkit, to be given back to its plan."""
+        return self.plans[kit].databases.lend(self._stored[kit])
 
 
 _MAX_BEGINNINGS: Final = 16
@@ -82,8 +88,7 @@ def copy_shared_rows(
             raise WorldError(f"{kit}.{name}: the rows of {source}.{name} cannot be copied: {error}") from None
 
 
-def _filled(plan: ToolkitPlan, rows: Mapping[str, Sequence[dict[str, Any]]]) -> Database:
-    database = plan.new_database()
+def _fill(plan: ToolkitPlan, database: Database, rows: Mapping[str, Sequence[dict[str, Any]]]) -> None:
     database.execute("BEGIN")
     for name, entries in rows.items():
         table = plan.tables[name]
@@ -94,7 +99,6 @@ def _filled(plan: ToolkitPlan, rows: Mapping[str, Sequence[dict[str, Any]]]) -> 
             message = f"{plan.name}.{name}: the row {row.get(table.key)!r} cannot be added: {error}"
             raise WorldError(message) from None
     database.execute("COMMIT")
-    return database
 
 
 def _shared_entities(plans: Plans) -> SharedEntities:

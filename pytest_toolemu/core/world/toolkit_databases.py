@@ -1,0 +1,92 @@
+"""The databases of a toolkit's tables, which worlds use one after the other.
+
+SQLite prepares a statement once for each database, which takes several times as long as to execute it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pytest_toolemu.core.world.database import Database, quote
+from pytest_toolemu.core.world.entity_table import EntityTable, StoredRow
+
+_MAX_IDLE: Final = 4  # as each keeps its prepared statements, about half a megabyte
+_FUNCTIONS: Final = ("new_id", "code")
+
+
+class ToolkitDatabases:
+    """Lends databases that execute nothing but what reads and writes the tables.
+
+    The first of them knows the statements that ``prepare`` has accepted before it was lent.
+    """
+
+    def __init__(self, tables: Mapping[str, EntityTable]) -> None:
+        self._tables = tables
+        self._idle: list[Database] = []
+        weakref.finalize(self, _close_all, self._idle).atexit = False
+
+    def table_problem(self) -> tuple[str, sqlite3.Error] | None:
+        """Create the first database. Return an entity whose table or order SQLite refuses, and its reason."""
+        database = Database()
+        for name, table in self._tables.items():
+            try:
+                database.execute(table.create_sql())
+                order = f" ORDER BY {table.entity.order}" if table.entity.order else ""
+                database.execute(f"SELECT 1 FROM {quote(name)}{order}")
+            except sqlite3.Error as error:
+                database.close()
+                return name, error
+        self._idle.append(self._protected(database))
+        return None
+
+    def check(self, statement: str, parameters: Any) -> None:
+        """Raise sqlite3.Error if a statement is not valid, or does more than to read and write the tables.
+
+        The first database must have been created, and not be lent.
+        """
+        self._idle[0].execute(f"EXPLAIN {statement}", parameters)
+
+    def prepare(self, statement: str, parameters: Any) -> None:
+        """Check a statement, and prepare it for the first world."""
+        self.check(statement, parameters)
+        self._idle[0].prepare(statement)
+
+    def lend(self, rows: Mapping[str, Sequence[StoredRow]]) -> Database:
+        """Return a database whose tables contain these rows, as ``EntityTable.stored`` returns them, and no others."""
+        try:
+            database = self._idle.pop()
+        except IndexError:
+            database = self._created()
+        database.execute("BEGIN")
+        for name, table in self._tables.items():
+            table.replace_all(database, rows.get(name, ()))
+        database.execute("COMMIT")
+        return database
+
+    def give_back(self, database: Database) -> None:
+        """Take back a database that nobody uses any more."""
+        database.functions.clear()
+        if database.in_transaction or len(self._idle) >= _MAX_IDLE:
+            database.close()
+        else:
+            self._idle.append(database)
+
+    def _created(self) -> Database:
+        database = Database()
+        for table in self._tables.values():
+            database.execute(table.create_sql())
+        return self._protected(database)
+
+    def _protected(self, database: Database) -> Database:
+        for name in _FUNCTIONS:
+            database.add_function(name)
+        database.protect(self._tables)
+        return database
+
+
+def _close_all(databases: list[Database]) -> None:
+    for database in databases:
+        database.close()
