@@ -290,7 +290,7 @@ def test_a_tool_of_an_existing_agent_that_no_toolkit_has_stops_the_session_with_
     alone.write("conftest.py", FOREIGN_TOOL)
     result = alone.run("--toolemu-concurrency=1")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    message = "the agent porter has tools that no toolkit of the case * has: burn_down; declare them in a toolkit of the case *"
+    message = "the agent porter has tools that no toolkit of the case * has: burn_down; declare or import them *"
     result.stdout.fnmatch_lines([f"*not run: {message}"])
     assert "INTERNALERROR" not in result.stdout.str()
     result.stdout.fnmatch_lines(["*USD agent 0.00035 (1 request, *", "*== 2 not run in *"])

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_core.tools import tool
+from langchain_core.tools import InjectedToolArg, tool
 
 from pytest_toolemu.agents.adapters import langchain as adapter
+from pytest_toolemu.authoring.importers.tool_sources.python_tools import published_tools_of
 from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import MissingToolError
@@ -185,6 +186,17 @@ def test_an_error_of_a_new_agent_has_the_status_of_an_error() -> None:
 
     assert [step.call.arguments for step in run(agent).steps] == [{"locker": 7}]
     assert [message.status for message in seen if isinstance(message, ToolMessage)] == ["error"]
+
+
+def test_the_tools_of_an_agent_become_a_toolkit() -> None:
+    @tool
+    def find(query: str, user: Annotated[str, InjectedToolArg], limit: int = 3) -> str:
+        """Find lockers."""
+        raise AssertionError((query, user, limit))
+
+    (published,) = published_tools_of([find], {})
+    assert (published.name, published.description) == ("find", "Find lockers.")
+    assert set(published.parameters["properties"]) == {"query", "limit"}
 
 
 def test_the_step_limit_ends_the_turn_which_is_judged() -> None:

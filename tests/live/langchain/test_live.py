@@ -20,7 +20,7 @@ from pytest_toolemu.sessions.store import RunStore
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(os.environ.get("TOOLEMU_LIVE_FOLDER", ROOT / ".live")) / "langchain"
 PACKAGES = ("langchain>=1.4,<2", "hypothesis", "pytest-timeout", "pytest-rerunfailures")
-MINIMUM_TESTS = 14
+MINIMUM_TESTS = 15
 
 
 @pytest.fixture(scope="module")

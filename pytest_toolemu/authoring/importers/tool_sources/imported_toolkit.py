@@ -122,6 +122,8 @@ def _parameters(published: PublishedToolkit, tool: PublishedTool) -> tuple[Json,
     if tool.parameters is None:
         return {"type": "object", "properties": {}}, False
     schema, is_cut = _converted(published, tool.parameters)
+    if schema.get("description") == tool.description:  # of frameworks that derive both from one docstring
+        del schema["description"]
     is_object = schema.get("type", "object") == "object"
     schema = {**schema, "type": "object"} if is_object else {}
     is_stated = tool.parameters_are_stated and is_object and not is_cut
