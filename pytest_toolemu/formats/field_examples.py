@@ -245,6 +245,7 @@ EXAMPLES: Final = {
     "AgentFile.model": "gpt-4o",
     "AgentFile.answer": "reply.text",
     "AgentFile.usage": "{model: openai:gpt-4o, input: usage.input_tokens, output: usage.output_tokens}",
+    "AgentFile.keeps_session": "true",
     "AgentFile.retries": "2",
     "AgentFile.tools_port": "8765",
     "AgentFile.passes_traceparent": "true",

@@ -9,7 +9,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -27,6 +27,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.execution import outages
 from tests.agents.http_service import Service
 from tests.agents.scene import opened, resolved_case
+from tests.dialogue import landlady
 
 CHAT = """\
 url: {url}/chat
@@ -44,10 +45,12 @@ def service() -> Iterator[Service]:
         yield service
 
 
-def use_tool(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> Any:
-    """Call the first tool at an MCP address, as an agent does."""
+def use_tool(
+    url: str, headers: Mapping[str, str] = MappingProxyType({}), name: str = "Lockers_Open", **arguments: Any
+) -> Any:
+    """Call a tool at an MCP address, as an agent does."""
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    body["params"] = {"name": "Lockers_Open", "arguments": {"locker": "7"}}
+    body["params"] = {"name": name, "arguments": arguments or {"locker": "7"}}
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json", **headers})
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as response:
         return json.load(response)["result"]["structuredContent"]
@@ -102,6 +105,54 @@ def test_an_endpoint_of_the_responses_api_calls_the_tools_itself(tmp_path: Path,
     assert (result.outcome, result.answer, len(result.steps)) == ("passed", "gpt-4o: Open my locker.", 1)
     assert (result.usage["agent"].input, result.usage["agent"].cached) == (9, 5)
     assert result.exchanges[0].model["base_url"] == f"{service.url}/v1"
+
+
+def pays(message: str, url: str) -> str:
+    """Ask which Anna, and pay the rent once that is known."""
+    if "Berg" not in message:
+        return "Which Anna?"
+    use_tool(url, name="Bank_Pay", to="Berg", amount=650)
+    return "I paid Anna Berg 650."
+
+
+def chat_turn(body: Any) -> Any:
+    return {"reply": {"text": pays(body["message"], body["tools"])}}
+
+
+def responses_turn(body: Any) -> Any:
+    assert body.get("previous_response_id") == (None if body["input"] == "Pay Anna my rent." else "r1")
+    parts = [{"type": "output_text", "text": pays(body["input"], body["tools"][0]["server_url"])}]
+    return {"id": "r1", "output": [{"type": "message", "content": parts}]}
+
+
+def a2a_turn(body: Any) -> Any:
+    message = body["params"]["message"]
+    text = pays(message["parts"][0]["text"], message["metadata"]["mcp_url"])
+    assert ("taskId" in message) == text.startswith("I paid")
+    state = "TASK_STATE_COMPLETED" if "taskId" in message else "TASK_STATE_INPUT_REQUIRED"
+    status = {"state": state, "message": {"parts": [{"text": text}]}}
+    return {"result": {"task": {"id": "t1", "contextId": "c1", "status": status}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "turn"),
+    [
+        (CHAT + "keeps_session: true\n", chat_turn),
+        ("responses: {url}/\nmodel: m\n", responses_turn),
+        ("a2a: {url}/\n", a2a_turn),
+    ],
+)
+def test_a_service_asks_the_user_and_acts_on_the_reply(
+    text: str, turn: Callable[[Any], Any], tmp_path: Path, service: Service
+) -> None:
+    service.answer = lambda _path, body: turn(body)
+    path = tmp_path / "desk.agent.yaml"
+    path.write_text(text.format(url=service.url))
+    where = landlady.rent(tmp_path)
+    result = landlady.run(where, load_agent_file(str(path), ENVIRON))
+    assert (result.outcome, result.answer) == ("passed", "I paid Anna Berg 650.")
+    assert [one.text for one in result.dialogue] == ["Which Anna?", "Anna Berg."]
+    assert landlady.run(where, load_agent_file(str(path), ENVIRON), turns=1).answer == "Which Anna?"
 
 
 def test_an_agent_that_speaks_a2a_is_asked_until_its_task_is_done(
@@ -292,6 +343,7 @@ def test_a_watched_file_belongs_to_the_identity(tmp_path: Path) -> None:
         ("a2a: http://a/\ntools_port: 80000\n", "2:13: tools_port: 80000"),
         ("a2a: http://a/\nheaders: {X: '${NOT_SET}'}\n", "the variable NOT_SET is not set"),
         ("a2a: http://a/\npasses_traceparent: true\n", "2:1: 'passes_traceparent' needs 'tools_port'"),
+        ("url: http://a/\nbody: {m: '{task}'}\nanswer: a\nkeeps_session: true\n", "4:1: 'keeps_session' needs the placeholder"),
         ("command: cat\nwatch: [nothing.js]\n", "there is no file or folder 'nothing.js'"),
         ("command: cat\nfolder: nowhere\n", "there is no folder 'nowhere'"),
     ],

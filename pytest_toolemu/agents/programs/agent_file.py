@@ -26,6 +26,7 @@ _OWNERS: Final = {
     "model": ("responses",),
     "answer": ("command", "url"),
     "usage": ("command", "url"),
+    "keeps_session": ("url",),
     "retries": ("url", "responses", "a2a"),
     "tools_port": ("url", "responses", "a2a"),
     "passes_traceparent": ("url", "responses", "a2a"),
@@ -66,6 +67,11 @@ class AgentFile(Record):
         "it prints plain text",
     )
     usage: UsagePaths | None = Field(default=None, description="Where that JSON states the tokens the agent used")
+    keeps_session: bool = Field(
+        default=False,
+        description="Whether the service at `url` continues the conversation of a `{session}`: a reply of the user is "
+        "sent with the same session, in place of the task",
+    )
     retries: int = Field(
         default=2, ge=0, le=10, description="Further attempts if a request was certainly not processed"
     )
@@ -113,7 +119,7 @@ def _problems(file: AgentFile, value: dict[str, Any]) -> Iterator[tuple[Loc, str
     if kind != "command":
         yield from _url_problems(kind, getattr(file, kind))
     yield from _missing(file, kind)
-    yield from _traceparent_problems(file)
+    yield from _session_problems(file)
     if file.usage is not None and kind == "command" and file.answer is None:
         yield ("usage", KEY), "'usage' needs 'answer': the command must print JSON"
     for part in ("command", "env", "headers", "body"):
@@ -140,7 +146,9 @@ def _missing(file: AgentFile, kind: str) -> Iterator[tuple[Loc, str]]:
         yield ("responses", KEY), "'model' is missing: the model to ask for, such as model: gpt-4o"
 
 
-def _traceparent_problems(file: AgentFile) -> Iterator[tuple[Loc, str]]:
+def _session_problems(file: AgentFile) -> Iterator[tuple[Loc, str]]:
+    if file.keeps_session and "session" not in names_in(file.body):
+        yield ("keeps_session", KEY), "'keeps_session' needs the placeholder {session} in 'body'"
     if file.passes_traceparent and file.tools_port is None:
         message = "'passes_traceparent' needs 'tools_port': otherwise, each case has an address of its own; remove it"
         yield ("passes_traceparent", KEY), message

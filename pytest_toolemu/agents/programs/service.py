@@ -11,7 +11,7 @@ from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.agents.programs.fixed_address import check_port, served_at
 from pytest_toolemu.agents.programs.placeholders import CaseValues, filled, new_session
-from pytest_toolemu.agents.programs.service_protocols import CONVERSATIONS, PROTOCOL_HEADERS
+from pytest_toolemu.agents.programs.service_protocols import CONVERSATIONS, PROTOCOL_HEADERS, ServiceConversation
 from pytest_toolemu.agents.programs.service_request import ServiceRequest, check_reachable
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentProgramError, UsageError
@@ -33,12 +33,18 @@ class ServiceAgent:
         session = new_session()
         async with self._served(toolbox, session) as url:
             values = CaseValues(task, toolbox.resolved_case.case.id, url, session=session)
-            answer = await CONVERSATIONS[self.file.kind](
+            conversation = CONVERSATIONS[self.file.kind](
                 self.file, values.by_name, toolbox, lambda body: self._request(values, body, toolbox).send()
             )
-        if not answer.strip():
-            raise AgentProgramError(f"{self.url} returned an empty answer")
-        return answer.strip()
+            answer = await self._answer(conversation, task)
+            while conversation.continues and (reply := await toolbox.say(answer)) is not None:
+                answer = await self._answer(conversation, reply)
+        return answer
+
+    async def _answer(self, conversation: ServiceConversation, message: str) -> str:
+        if answer := (await conversation.answer_to(message)).strip():
+            return answer
+        raise AgentProgramError(f"{self.url} returned an empty answer")
 
     @property
     def url(self) -> str:

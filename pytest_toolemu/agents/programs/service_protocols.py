@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.agents.programs.answers import UsagePaths, shown, text_at
@@ -14,81 +15,138 @@ from pytest_toolemu.errors import AgentProgramError
 
 Send = Callable[[Any], Awaitable[Any]]
 """Sends a JSON value to the service, and returns the JSON value of the response."""
-Conversation = Callable[[AgentFile, Mapping[str, str], Toolbox, Send], Awaitable[str]]
-"""Gets the answer of the agent to a task, whose placeholders are given by name."""
 
 _POLL_SECONDS: Final = 0.5
 _WORKING: Final = ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
-_ANSWERED: Final = ("TASK_STATE_COMPLETED", "TASK_STATE_INPUT_REQUIRED")
+_ASKING: Final = "TASK_STATE_INPUT_REQUIRED"
+_DONE: Final = "TASK_STATE_COMPLETED"
 
 
-async def chat(file: AgentFile, values: Mapping[str, str], toolbox: Toolbox, send: Send) -> str:
-    """Send the body of the file, and read the answer at its path."""
-    value = await send(filled(file.body, values))
-    if file.usage is not None:
-        file.usage.report(value, toolbox)
-    return text_at(value, file.answer or "", f"the answer of {file.url}")
+class ServiceConversation(Protocol):
+    """The messages between the user and the agent of one run."""
+
+    @property
+    def continues(self) -> bool:
+        """Whether the agent can act on a reply of the user."""
+        ...
+
+    async def answer_to(self, message: str) -> str:
+        """Return what the agent says to the task, or to a reply. AgentProgramError if it says nothing usable."""
+        ...
 
 
-async def responses(file: AgentFile, values: Mapping[str, str], toolbox: Toolbox, send: Send) -> str:
-    """Ask an endpoint that calls the tools itself, at the MCP address."""
-    tools = {"type": "mcp", "server_label": "tools", "server_url": values["mcp_url"], "require_approval": "never"}
-    value = await send({"model": file.model, "input": values["task"], "tools": [tools]})
-    usage = UsagePaths(
-        model=f"openai:{file.model}@{(file.responses or '').removesuffix('/responses')}",
-        input="usage.input_tokens",
-        output="usage.output_tokens",
-        cached="usage.input_tokens_details.cached_tokens",
-    )
-    usage.report(value, toolbox)
-    if not isinstance(value, dict) or value.get("status") in ("failed", "cancelled", "incomplete"):
-        raise AgentProgramError(f"{file.responses} gave no answer: {_reason(value)}")
-    outputs = [item for item in _listed(value.get("output")) if item.get("type") == "message"]
-    parts = [part for item in outputs[-1:] for part in _listed(item.get("content"))]
-    return "\n".join(str(part["text"]) for part in parts if part.get("type") == "output_text" and "text" in part)
+@dataclass
+class ChatConversation:
+    """The service's own JSON. ``values`` are those of the placeholders, by name."""
+
+    file: AgentFile
+    values: Mapping[str, str]
+    toolbox: Toolbox
+    send: Send
+
+    @property
+    def continues(self) -> bool:
+        """Whether the service keeps the conversation of a session."""
+        return self.file.keeps_session
+
+    async def answer_to(self, message: str) -> str:
+        """Send the body of the file with the message as its task, and read the answer at its path."""
+        value = await self.send(filled(self.file.body, {**self.values, "task": message}))
+        if self.file.usage is not None:
+            self.file.usage.report(value, self.toolbox)
+        return text_at(value, self.file.answer or "", f"the answer of {self.file.url}")
 
 
-async def a2a(file: AgentFile, values: Mapping[str, str], toolbox: Toolbox, send: Send) -> str:
-    """Send a message, and wait until its task is done. A question of the agent is its answer, too.
+@dataclass
+class ResponsesConversation:
+    """An endpoint of the Responses API, which calls the tools itself, at the MCP address."""
 
-    The address of the tools is in the metadata of the message, as ``mcp_url``.
-    """
-    del toolbox
-    message = {
-        "messageId": values["session"],
-        "role": "ROLE_USER",
-        "parts": [{"text": values["task"]}],
-        "metadata": {"mcp_url": values["mcp_url"]},
-    }
-    result = _result(file, await send(_call("SendMessage", {"message": message})))
-    if "message" in result:
-        return _text(result["message"])
-    task = result["task"] if isinstance(result.get("task"), dict) else result
-    while (state := _state(task)) in _WORKING:
-        await asyncio.sleep(_POLL_SECONDS)
-        task = _result(file, await send(_call("GetTask", {"id": task.get("id")})))
-    if state not in _ANSWERED:
-        reason = f": {shown(status_text)}" if (status_text := _status_text(task)) else ""
-        raise AgentProgramError(f"{file.a2a} ended the task with {state or 'no state'}{reason}")
-    artifacts = [_text(artifact) for artifact in _listed(task.get("artifacts"))]
-    return "\n".join(filter(None, artifacts)) or _status_text(task)
+    file: AgentFile
+    values: Mapping[str, str]
+    toolbox: Toolbox
+    send: Send
+    continues: bool = True
+    _previous: dict[str, Any] = field(default_factory=dict)
+
+    async def answer_to(self, message: str) -> str:
+        """Ask for a response, after the previous one if there is one."""
+        tools = {"type": "mcp", "server_label": "tools", "require_approval": "never"}
+        tools["server_url"] = self.values["mcp_url"]
+        value = await self.send({"model": self.file.model, "input": message, "tools": [tools], **self._previous})
+        self._usage.report(value, self.toolbox)
+        if not isinstance(value, dict) or value.get("status") in ("failed", "cancelled", "incomplete"):
+            raise AgentProgramError(f"{self.file.responses} gave no answer: {_reason(value)}")
+        self._previous = {"previous_response_id": value.get("id")}
+        outputs = [item for item in _listed(value.get("output")) if item.get("type") == "message"]
+        parts = [part for item in outputs[-1:] for part in _listed(item.get("content"))]
+        return "\n".join(str(part["text"]) for part in parts if part.get("type") == "output_text" and "text" in part)
+
+    @property
+    def _usage(self) -> UsagePaths:
+        return UsagePaths(
+            model=f"openai:{self.file.model}@{(self.file.responses or '').removesuffix('/responses')}",
+            input="usage.input_tokens",
+            output="usage.output_tokens",
+            cached="usage.input_tokens_details.cached_tokens",
+        )
 
 
-CONVERSATIONS: Final[dict[str, Conversation]] = {"url": chat, "responses": responses, "a2a": a2a}
+@dataclass
+class A2aConversation:
+    """An agent that speaks A2A. The address of the tools is in the metadata of each message, as ``mcp_url``."""
+
+    file: AgentFile
+    values: Mapping[str, str]
+    toolbox: Toolbox
+    send: Send
+    continues: bool = True
+    _ids: dict[str, Any] = field(default_factory=dict)
+    _count: int = 0
+
+    async def answer_to(self, message: str) -> str:
+        """Send a message, and wait until its task is done, or until the agent asks something."""
+        self._count += 1
+        content = {
+            "messageId": f"{self.values['session']}-{self._count}",
+            "role": "ROLE_USER",
+            "parts": [{"text": message}],
+            "metadata": {"mcp_url": self.values["mcp_url"]},
+            **self._ids,
+        }
+        result = await self._call("SendMessage", {"message": content})
+        if isinstance(reply := result.get("message"), dict):
+            self._ids = {"contextId": reply["contextId"]} if reply.get("contextId") else {}
+            return _text(reply)
+        task = result["task"] if isinstance(result.get("task"), dict) else result
+        while (state := _state(task)) in _WORKING:
+            await asyncio.sleep(_POLL_SECONDS)
+            task = await self._call("GetTask", {"id": task.get("id")})
+        if state not in (_ASKING, _DONE):
+            reason = f": {shown(status_text)}" if (status_text := _status_text(task)) else ""
+            raise AgentProgramError(f"{self.file.a2a} ended the task with {state or 'no state'}{reason}")
+        ids = {"contextId": task.get("contextId"), "taskId": task.get("id") if state == _ASKING else None}
+        self._ids = {name: value for name, value in ids.items() if value}
+        artifacts = [text for artifact in _listed(task.get("artifacts")) if (text := _text(artifact))]
+        if state == _ASKING or not artifacts:
+            artifacts.append(_status_text(task))
+        return "\n".join(filter(None, artifacts))
+
+    async def _call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        value = await self.send({"jsonrpc": "2.0", "id": self._count, "method": method, "params": params})
+        if isinstance(value, dict) and isinstance(result := value.get("result"), dict):
+            return result
+        raise AgentProgramError(f"{self.file.a2a} answered with an error: {_reason(value)}")
+
+
+CONVERSATIONS: Final[dict[str, Callable[[AgentFile, Mapping[str, str], Toolbox, Send], ServiceConversation]]] = {
+    "url": ChatConversation,
+    "responses": ResponsesConversation,
+    "a2a": A2aConversation,
+}
 """The protocol of each kind of service, by its key in an agent file."""
 
 PROTOCOL_HEADERS: Final[dict[str, dict[str, str]]] = {"url": {}, "responses": {}, "a2a": {"A2A-Version": "1.0"}}
 """The headers that a protocol requires, by its key in an agent file."""
-
-
-def _call(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-
-
-def _result(file: AgentFile, value: Any) -> dict[str, Any]:
-    if isinstance(value, dict) and isinstance(result := value.get("result"), dict):
-        return result
-    raise AgentProgramError(f"{file.a2a} answered with an error: {_reason(value)}")
 
 
 def _reason(value: Any) -> str:
