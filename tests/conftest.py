@@ -73,9 +73,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
+    _exempt_from_collection()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Clean up after each module, so that no collection searches what earlier modules left, such as parsed cases."""
+    if nextitem is not None and nextitem.path != item.path:
+        _exempt_from_collection()
+
+
+def _exempt_from_collection() -> None:
     """Exempt what exists now from garbage collection: thousands of tests would be searched again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)
 
 
 # No test takes this long on any machine; a test that hangs must not block the others.

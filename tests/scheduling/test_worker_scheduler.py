@@ -318,7 +318,7 @@ def test_a_job_that_blocks_the_loop_is_an_error_and_does_not_delay_the_end() -> 
 
 
 def test_a_job_that_ignores_its_cancellation_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_loop, "_GRACE", 0.2)
+    monkeypatch.setattr(event_loop, "_GRACE", 0.5)
     release = threading.Event()
 
     async def stubborn() -> FinishedJob:
