@@ -5,9 +5,8 @@ Each property is tried with the rows and arguments of one seed.
 
 from __future__ import annotations
 
-import copy
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -26,6 +25,7 @@ from pytest_toolemu.formats.json_schema import conforms, violations
 from pytest_toolemu.formats.json_schema_refs import inlined
 
 Json = dict[str, Any]
+Tables = Sequence[tuple[list[Json], EntityTable]]
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 USER = User(name="Ada Lovelace", email="ada@example.org")
 
@@ -44,6 +44,7 @@ class Material:
         for name, table in kit.tables.items():
             self.rows[name] = [row for key in self.keys[name] if (row := self._row(table, key)) is not None]
         self._make_possible(kit)
+        self._beginning = WorldBeginning({kit.name: kit}, {kit.name: self.rows})
 
     def value(self, schema: Any, *path: str) -> Any:
         self._count += 1
@@ -111,9 +112,9 @@ class Material:
                     continue
             self.rows[name] = possible
 
-    def world(self, kit: ToolkitPlan) -> World:
-        rows = {kit.name: copy.deepcopy(self.rows)}
-        return World(WorldBeginning({kit.name: kit}, rows), ids={}, user=USER, now=NOW, seed=self._seed)
+    def world(self) -> World:
+        """Return a new world with the generated rows, which calls in other worlds do not change."""
+        return World(self._beginning, ids={}, user=USER, now=NOW, seed=self._seed)
 
 
 def calls(kit: ToolkitPlan, seed: int) -> Iterator[tuple[Plan, World, Json, Json | None]]:
@@ -123,7 +124,7 @@ def calls(kit: ToolkitPlan, seed: int) -> Iterator[tuple[Plan, World, Json, Json
         arguments = material.arguments(tool)
         if arguments is None:
             continue
-        world = material.world(kit)
+        world = material.world()
         try:
             yield tool, world, arguments, world.call(f"{kit.name}.{name}", arguments, 0)
         except OpenEntityError:
@@ -132,48 +133,52 @@ def calls(kit: ToolkitPlan, seed: int) -> Iterator[tuple[Plan, World, Json, Json
             pytest.fail(f"{kit.name}.{name} {arguments}: {error}")
 
 
-def try_results(kit: ToolkitPlan, seed: int) -> None:
-    """Assert that each call returns what its tool declares, and that failed calls and reads change nothing."""
+def try_calls(kit: ToolkitPlan, seed: int) -> None:
+    """Assert what holds after each call, on its result and on the rows."""
     for tool, world, arguments, content in calls(kit, seed):
-        where = f"{kit.name} {tool.tool.name} {arguments}"
+        where = f"{kit.name} {tool.tool.name} {arguments} {content}"
         changes = world.take_changes()
         if content is None or "error" in content:
             assert changes == (), where
             assert content is None or content["error"].partition(":")[0] in {*tool.tool.errors, "Conflict"}, where
             continue
-        assert violations(tool.tool.returns, content) == [], where
-        if tool.tool.effect == "read" and not tool.operation.then:
-            assert changes == (), where
-        for rows, table in _tables(world):
-            for row in rows:
-                assert violations(table.row_schema(), row) == [], f"{where} left {table.name} {row}"
+        tables = [*_tables(world)]
+        assert_declared(tool, content, changes, tables, where)
+        if tool.table is not None:
+            rows = {str(row[tool.table.key]): row for rows, table in tables if table is tool.table for row in rows}
+            assert_limited_and_visible(tool, tool.table, arguments, content, rows, where)
 
 
-def try_searches_and_changes(kit: ToolkitPlan, seed: int) -> None:
-    """Assert that searches honor limits, and that what is created, changed, or deleted is seen in the rows."""
-    for tool, world, arguments, content in calls(kit, seed):
-        if content is None or "error" in content or tool.table is None:
-            continue
-        where = f"{kit.name} {tool.tool.name} {arguments} {content}"
-        rows = {str(row[tool.table.key]): row for rows, table in _tables(world) if table is tool.table for row in rows}
-        verb, key = tool.operation.verb, arguments.get(tool.key_argument or "")
-        if verb == "search" and tool.list_member and tool.limit in arguments:
-            assert len(content[tool.list_member]) <= arguments[str(tool.limit)], where
-        if verb == "delete" and isinstance(key, str):
-            assert key not in rows, where
-        is_created = verb == "create" and not any("DELETE" in statement for statement in tool.operation.then)
-        if is_created and content.get(tool.table.key) is not None and tool.table.key not in tool.operation.show:
-            assert str(content[tool.table.key]) in rows, where
-        if verb == "update" and isinstance(key, str) and key in rows:
-            changed = {
-                name: value
-                for name, value in arguments.items()
-                if name in tool.table.fields and name != tool.key_argument
-            }
-            touched = " ".join(tool.operation.then)
-            for name, value in changed.items():
-                if name not in tool.operation.set and name not in touched and value is not None:
-                    assert rows[key].get(name) == value, f"{where}: {name} {rows[key]}"
+def assert_declared(tool: Plan, content: Json, changes: Sequence[object], tables: Tables, where: str) -> None:
+    """Assert that a call returns what its tool declares, that reads change nothing, and that all rows stay valid."""
+    assert violations(tool.tool.returns, content) == [], where
+    if tool.tool.effect == "read" and not tool.operation.then:
+        assert changes == (), where
+    for rows, table in tables:
+        for row in rows:
+            assert violations(table.row_schema(), row) == [], f"{where} left {table.name} {row}"
+
+
+def assert_limited_and_visible(
+    tool: Plan, table: EntityTable, arguments: Json, content: Json, rows: Mapping[str, Json], where: str
+) -> None:
+    """Assert that searches honor limits, and that what is created, changed, or deleted is seen in the rows, by key."""
+    verb, key = tool.operation.verb, arguments.get(tool.key_argument or "")
+    if verb == "search" and tool.list_member and tool.limit in arguments:
+        assert len(content[tool.list_member]) <= arguments[str(tool.limit)], where
+    if verb == "delete" and isinstance(key, str):
+        assert key not in rows, where
+    is_created = verb == "create" and not any("DELETE" in statement for statement in tool.operation.then)
+    if is_created and content.get(table.key) is not None and table.key not in tool.operation.show:
+        assert str(content[table.key]) in rows, where
+    if verb == "update" and isinstance(key, str) and key in rows:
+        changed = {
+            name: value for name, value in arguments.items() if name in table.fields and name != tool.key_argument
+        }
+        touched = " ".join(tool.operation.then)
+        for name, value in changed.items():
+            if name not in tool.operation.set and name not in touched and value is not None:
+                assert rows[key].get(name) == value, f"{where}: {name} {rows[key]}"
 
 
 def try_unknown_keys(kit: ToolkitPlan, seed: int) -> None:
@@ -189,7 +194,7 @@ def try_unknown_keys(kit: ToolkitPlan, seed: int) -> None:
             if not conforms(tool.tool.parameters, arguments):
                 continue
             try:
-                content = material.world(kit).call(f"{kit.name}.{name}", arguments, 0)
+                content = material.world().call(f"{kit.name}.{name}", arguments, 0)
             except OpenEntityError:
                 continue
             assert content.get("error", "").partition(":")[0] in tool.tool.errors, f"{name} {arguments}: {content}"

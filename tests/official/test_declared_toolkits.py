@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_toolemu.core.world.world import plan_of
 from tests.authoring.originals import needs_data
 from tests.official.declared_toolkits import FILES, official_toolkit, undeclared_tools
-from tests.operation_properties import try_results, try_searches_and_changes, try_unknown_keys
+from tests.operation_properties import try_calls, try_unknown_keys
 
 pytestmark = needs_data
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -45,15 +45,8 @@ def test_declarations_pass_the_static_check(path: Path) -> None:
 @each_file
 @some_seeds
 @given(seed=st.integers(0, 10**6))
-def test_every_call_returns_what_its_tool_declares_and_changes_nothing_else(path: Path, seed: int) -> None:
-    try_results(plan_of(official_toolkit(path.stem)), seed)
-
-
-@each_file
-@some_seeds
-@given(seed=st.integers(0, 10**6))
-def test_searches_honor_equality_and_limit_and_changes_are_visible(path: Path, seed: int) -> None:
-    try_searches_and_changes(plan_of(official_toolkit(path.stem)), seed)
+def test_calls_return_what_their_tools_declare_and_change_what_they_say(path: Path, seed: int) -> None:
+    try_calls(plan_of(official_toolkit(path.stem)), seed)
 
 
 @each_file
