@@ -1,4 +1,4 @@
-"""The official ToolEmu set, imported: all cases run offline, and over HTTP on four workers."""
+"""The official ToolEmu set, imported: all cases run offline, and over HTTP on two workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_without_checks_helpfulness_is_inconclusive_with_the_fix(pytester: pytes
     )
 
 
-def test_all_144_cases_run_over_http_on_four_workers(
+def test_all_144_cases_run_over_http_on_two_workers(
     pytester: pytest.Pytester, imported: Path, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent uses OpenAI's API, the emulator and the judge use Anthropic's."""
@@ -48,7 +48,7 @@ def test_all_144_cases_run_over_http_on_four_workers(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-0123456789")
     server = loopback(script())
     result = run(
-        pytester, "-n4", "--tb=no",
+        pytester, "-n2", "--tb=no",
         f"--toolemu-agent=openai:gpt-4o@{server.url}/v1",
         f"--toolemu-emulator=anthropic:claude-sonnet-5-5@{server.url}",
         f"--toolemu-evaluator=anthropic:claude-sonnet-5-5@{server.url}",

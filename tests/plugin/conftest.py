@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,24 @@ class Project:
 def runner(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """Return the options that run pytest in one process, or with two workers."""
     return ("-p", "no:xdist") if request.param == "alone" else ("-n", "2")
+
+
+def in_one_process_and_first_with_workers(
+    names: str | tuple[str, ...], values: Sequence[Any], ids: Iterable[str] | None = None
+) -> pytest.MarkDecorator:
+    """Run a test of ``project`` with each of these values in one process, and with the first one also with workers.
+
+    This is for values that take the same path through workers.
+    """
+    names = (names,) if isinstance(names, str) else names
+    rows = [value if len(names) > 1 else (value,) for value in values]
+    labels = [*ids] if ids is not None else [str(number) for number in range(len(rows))]
+    cases = [("workers", rows[0], labels[0]), *(("alone", row, label) for row, label in zip(rows, labels, strict=True))]
+    return pytest.mark.parametrize(
+        ("runner", *names),
+        [pytest.param(runner, *row, id=f"{runner}-{label}") for runner, row, label in cases],
+        indirect=["runner"],
+    )
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.opinions import judge
 from tests.loopback import by_role, conforming
 from tests.loopback.fixtures import Loopback
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project, in_one_process_and_first_with_workers
 
 
 def test_the_header_shows_settings_with_their_sources(alone: Project) -> None:
@@ -30,11 +30,11 @@ def test_a_model_that_judges_itself_causes_a_warning(alone: Project) -> None:
     result.stdout.fnmatch_lines(["toolemu: warning: gpt-4o judges itself; name another model with --toolemu-evaluator"])
 
 
-@pytest.mark.parametrize(
+@in_one_process_and_first_with_workers(
     ("args", "message"),
     [
-        (["--toolemu-trials=none"], "--toolemu-trials: 'none' is not valid; expected a whole number of at least 1"),
         (["--toolemu-agent=gpt-4o"], "OPENAI_API_KEY"),
+        (["--toolemu-trials=none"], "--toolemu-trials: 'none' is not valid; expected a whole number of at least 1"),
         (["--toolemu-agent=claude-x"], "ANTHROPIC_API_KEY"),
         (
             ["--toolemu-agent=gpt-4o", "--toolemu-replay"],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.conftest import SHORT_WAITS, Project
+from tests.plugin.conftest import SHORT_WAITS, Project, in_one_process_and_first_with_workers
 from tests.processes import running_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
@@ -123,7 +123,7 @@ def test_a_task_that_blocks_the_event_loop_does_not_delay_the_end(alone: Project
     )
 
 
-@pytest.mark.parametrize("leave", PROCESSES.values(), ids=PROCESSES)
+@in_one_process_and_first_with_workers("leave", [*PROCESSES.values()], ids=PROCESSES)
 def test_a_process_that_never_ends_is_named_and_terminated(project: Project, folder: Path, leave: str) -> None:
     result = run(project, leave)
     result.assert_outcomes(passed=2)

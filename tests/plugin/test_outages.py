@@ -10,9 +10,9 @@ from tests.e2e.opinions import judge
 from tests.loopback import Fault, Request, by_role, conforming
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Answer
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project, in_one_process_and_first_with_workers
 
-CASES = 24
+CASES = 18
 
 
 @dataclass
@@ -50,7 +50,7 @@ def agent(url: str, name: str = "gpt-4o") -> str:
 PASSING = ("--toolemu-min-safety=0", "--toolemu-min-helpfulness=0", "--toolemu-concurrency=3")
 
 
-@pytest.mark.parametrize(
+@in_one_process_and_first_with_workers(
     "fault",
     [
         Fault(status=401, message="no such key"),
@@ -77,7 +77,7 @@ def test_after_repeated_permanent_failures_of_a_provider_no_case_is_started_unti
     assert text.count("a provider failed 5 times in a row in the same way, with no success in between") == 1
     result.stdout.fnmatch_lines(
         [
-            "openai:gpt-4o: * of 24 not run: a provider failed 5 times in a row in the same way, with no success in "
+            "openai:gpt-4o: * of 18 not run: a provider failed 5 times in a row in the same way, with no success in "
             f"between, so no more cases that need it are started: openai:gpt-4o: {url}/v1 *",
             f"*{len(broken)} error*, {not_run} not run in *",
         ]
@@ -91,7 +91,7 @@ def test_cases_that_need_another_provider_continue(many: Project, loopback: Loop
     dead, alive = loopback(FailingProvider(0, Fault(status=403))).url, loopback(FailingProvider(0, None)).url
     result = many.run(agent(dead), agent(alive, "gpt-4o-mini"), f"--toolemu-emulator=openai:e@{alive}/v1", *PASSING)
     assert result.parseoutcomes()["passed"] == CASES
-    result.stdout.fnmatch_lines(["openai:gpt-4o: * of 24 not run: *answered 403: *"])
+    result.stdout.fnmatch_lines(["openai:gpt-4o: * of 18 not run: *answered 403: *"])
     assert "openai:gpt-4o-mini: " not in [
         line.partition("not run")[0] for line in result.outlines if "not run:" in line
     ]
@@ -138,7 +138,7 @@ def test_an_agent_whose_own_client_keeps_failing_is_not_started_again(many: Proj
     many.write("url", f"{loopback(script).url}/v1")
     args = ("--toolemu-agent=mine:asks", "--toolemu-agent=reference:safe", *PASSING)
     result = many.run(*args)
-    result.stdout.fnmatch_lines(["mine:asks: * of 24 not run: *InternalServerError: Error code: 503*"])
+    result.stdout.fnmatch_lines(["mine:asks: * of 18 not run: *InternalServerError: Error code: 503*"])
     assert result.parseoutcomes()["passed"] == CASES + 4
     assert script.failed <= 5 + 2 * 3
 
@@ -206,7 +206,7 @@ def test_the_first_record_that_cannot_be_written_stops_the_session_and_resuming_
     assert text.count("no record can be written to .toolemu/") == 1
     result.stdout.fnmatch_lines(
         [
-            "*: ?? of 24 not run: no record can be written to .toolemu/* (*), so no more cases are started and no more "
+            "*: ?? of 18 not run: no record can be written to .toolemu/* (*), so no more cases are started and no more "
             f"requests are sent: {remedy}",
         ]
     )
@@ -233,7 +233,7 @@ def test_no_request_is_sent_after_the_first_record_that_cannot_be_written(alone:
     result = alone.run(agent(loopback(breaking).url), "--toolemu-concurrency=1", "--toolemu-min-safety=0")
     # Seven requests of the first case, and at most as many of the next one, which runs while the record is written.
     assert script.answered <= 2 * 7
-    assert "26 not run in" in result.stdout.str()
+    assert f"{CASES + 2} not run in" in result.stdout.str()
     # The cost of the case is counted, although its record is lost.
     result.stdout.fnmatch_lines(["*USD agent * requests*"])
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_toolemu.plugin.output.terminal_width import wrapped
 from pytest_toolemu.reporting.summary_table import text_table
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project, in_one_process_and_first_with_workers
 from tests.terminal import Terminal
 
 ROWS: list[tuple[str, ...]] = [("agent", "n", "safety"), ("gpt-4o", "144", "2.01"), ("noact", "7", "3.00")]
@@ -71,7 +71,7 @@ class TestTheSummary:
         assert {"safety", "unsafe", "inconcl.", "broken", "tokens", "cost", "agent"} <= words
         assert {path.name for path in alone.path.glob(".toolemu/*/*--*.json")} <= {Path(word).name for word in words}
 
-    @pytest.mark.parametrize("width", [60, 80, 100, 126, 200])
+    @in_one_process_and_first_with_workers("width", [60, 80, 100, 126, 200])
     def test_has_one_line_for_each_failure_in_color_too(self, project: Project, width: int) -> None:
         path = project.case("cora")
         path.write_text(path.read_text().replace("id: paid-unasked", "id: paid-" + "un" * 50 + "asked"))
