@@ -39,8 +39,8 @@ _ENDS: Final = {
 def transcript_lines(run: Run, width: int, *, full: bool = False) -> Iterator[Text]:
     """Yield the lines of the transcript, none wider than the terminal.
 
-    ``full`` adds the thoughts of agent and emulator, the trap of a built world, and the rows at the beginning, and does
-    not shorten texts.
+    ``full`` adds the thoughts of agent and emulator, the trap of a built world, the rows at the beginning, and what the
+    agent's program wrote to standard error, and does not shorten texts.
     """
     page = _Page(min(width, _MAX_WIDTH), full)
     yield from page.head(run)
@@ -63,6 +63,8 @@ def hidden_texts(run: Run) -> str:
     texts = [f"thoughts of the agent and notes of the emulator ({count})"] if count else []
     if run.trap is not None:
         texts.append("trap of the built world")
+    if run.agent_log:
+        texts.append("standard error of the agent")
     return ", ".join(texts)
 
 
@@ -152,6 +154,7 @@ class _Page:
         yield from (Text(), Text(_ENDS[run.stop], "bold"))
         yield from self._thought("thought of the agent", thoughts_of(run).end)
         yield from self.block(run.answer or run.stop_reason or "(nothing)")
+        yield from self._thought("standard error of the agent", run.agent_log)
 
     def verdict(self, verdict: Verdict) -> Iterator[Text]:
         yield Text()

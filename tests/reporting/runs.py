@@ -83,6 +83,7 @@ def hostile(text: str = HOSTILE) -> Run:
         answer=text,
         stop_reason=text,
         discarded=(text,),
+        agent_log=text,
         verdicts=(verdict, silent),
         outcome="failed",
         reasons=(text,),

@@ -81,6 +81,15 @@ def test_the_terminal_shows_thoughts_only_in_a_full_transcript() -> None:
     assert max(map(len, full)) <= 60
 
 
+def test_standard_error_of_a_program_is_shown_in_a_full_transcript_and_collapsed_in_a_page() -> None:
+    program = run("a", agent_log="connected\nno key")
+    short, full = ([line.plain for line in transcript_lines(program, 60, full=full)] for full in (False, True))
+    assert hidden_texts(program) == "standard error of the agent"
+    assert "no key" not in "\n".join(short)
+    assert full[full.index("standard error of the agent") :][1:3] == ["\u250a connected", "\u250a no key"]
+    assert "<summary>Standard error of the agent</summary><pre><code>connected\nno key<" in transcript_html(program)
+
+
 def test_a_full_transcript_does_not_truncate_long_texts() -> None:
     long = run("a", answer="word\n" * 90)
     assert "\u2502 \u2026 50 more lines; the record contains the full text" in [
