@@ -10,7 +10,7 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, rehearse
+from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedDialogue, RehearsedRequest, rehearse
 from pytest_toolemu.core.messages import Role, Usage
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
 from pytest_toolemu.core.run_spec import RunSpec
@@ -20,6 +20,8 @@ from pytest_toolemu.models.pricing import Prices
 
 # Mean tool calls of a run in the 144 cases of ToolEmu with its own agents (4.7 agent, 3.7 emulator requests).
 USUAL_CALLS: Final = 4
+USUAL_REPLIES: Final = 1
+"""Replies of the user in a conversation: one question about what the case leaves open."""
 # Of cl100k_base in these prompts, measured by benchmarks/tokens: 4.1 for the agent, 4.3 for other roles.
 CHARACTERS_PER_TOKEN: Final = 4.2
 # The number of runs to rehearse; the other runs are assumed to be similar.
@@ -116,21 +118,37 @@ async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[RoleMod
         starts: dict[RoleModel, str] = {}
         used: UsageByRole = {}
         for run in chosen:
-            requests = await rehearse(run.resolved_case, run.agent, run.emulator, run.evaluators, calls)
+            requests = await rehearse(
+                run.resolved_case,
+                run.agent,
+                run.emulator,
+                run.evaluators,
+                calls,
+                dialogue=_dialogue(run, (USUAL_REPLIES, 0, run.limits.turns - 1)[position]),
+            )
             for who, model, usage in _used(requests, starts):
                 used[who] = model, used[who][1] + usage if who in used else usage
         for who, (model, usage) in used.items():
             bounds = [Usage(), Usage(), Usage()]
             bounds[position] = _scaled(usage, len(runs) / len(chosen))
             _add(lines, who, model, *bounds)
-    single = "; conversations count with one turn and without the user" if any(run.user for run in runs) else ""
+    turns = max(run.limits.turns for run in runs)
+    replies = f" and {counted(USUAL_REPLIES, 'message')} of the user"
+    most = f" and at most {turns - 1} from the user" if turns > 1 else ""
     some = f"{len(chosen)} of them, " if len(chosen) < len(runs) else ""
     return (
         f"{counted(len(runs), 'run')}, estimated from their prompts ({some}{CHARACTERS_PER_TOKEN:g} characters per "
         "token, replies of the usual length, no hidden reasoning, no repairs) with "
-        f"{counted(counts[0], 'tool call')} per run; range: from no call to {counted(max_steps, 'call')} in each, "
-        f"with no prompt cache at the upper end of USD{single}"
+        f"{counted(counts[0], 'tool call')}{replies if turns > 1 else ''} per run; range: from no call to "
+        f"{counted(max_steps, 'call')}{most} in each, with no prompt cache at the upper end of USD"
     )
+
+
+def _dialogue(run: RunSpec, replies: int) -> RehearsedDialogue | None:
+    """Return the dialogue of a run with this number of replies, or as many as its turns permit; None without a user."""
+    if run.user is None:
+        return None
+    return RehearsedDialogue(run.user, min(replies, run.limits.turns - 1), run.limits.turns)
 
 
 def _used(

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final, cast
 
 from pytest_toolemu.agents.react import ReactAgent
+from pytest_toolemu.analysis.cost_estimate.rehearsed_dialogue import RehearsedUser
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec
 from pytest_toolemu.core.toolbox import Emulator, Task, Toolbox
@@ -69,6 +70,15 @@ def tool_line(tool: ToolSpec) -> str:
     """
     members = members_text(tool.parameters, explain="all")
     return f"type {tool.name} = ({f'_: {members}' if len(members) > 2 else ''}) => any; // {tool.description}"
+
+
+@dataclass(frozen=True)
+class RehearsedDialogue:
+    """The user of a conversation, how often it replies, and the turns of the run."""
+
+    user: Any
+    replies: int
+    turns: int
 
 
 Script = Sequence[tuple[str, Any]]
@@ -152,15 +162,18 @@ async def rehearse(
     evaluators: Sequence[Any],
     calls: int | Script,
     seed: int = 0,
+    *,
+    dialogue: RehearsedDialogue | None = None,
 ) -> list[RehearsedRequest]:
     """Return the model requests of a run with the given number of tool calls, or with the given calls.
 
+    With a ``dialogue``, the agent asks after its calls as often as the user replies.
     Results of generated calls are generated, also where rows answer, because generated arguments name no rows.
     Given calls are handled as in a run: code rejects invalid ones, executes operations on the rows of the case, and
     repeats equal reads; the emulator's model gets the rest. No custom code is run: a custom agent is assumed to make
     the same calls, and custom emulators and evaluators are left out.
     """
-    trajectory = Trajectory(resolved_case, seed)
+    trajectory = Trajectory(resolved_case, seed, turns=dialogue.turns if dialogue else 1)
     stage = _RehearsalEmulator(_model_of(emulator, SimulatedEmulator))
     requests = stage.sent
     if isinstance(calls, int):
@@ -173,9 +186,9 @@ async def rehearse(
         stand_in = _RehearsalModel(agent.model, script, requests, not isinstance(agent, ReactAgent))
         player = cast(Any, replace)(agent, model=stand_in)
     try:
-        trajectory.answer = await player(
-            Task.of(resolved_case.case), Toolbox(trajectory, answer, max_steps=len(script))
-        )
+        user = _rehearsed_user(dialogue, requests)
+        toolbox = Toolbox(trajectory, answer, max_steps=len(script), user=user)
+        trajectory.answer = await player(Task.of(resolved_case.case), toolbox)
     except AgentStopped as stopped:
         trajectory.stop_reason = stopped.reason
     for judge in evaluators:
@@ -188,10 +201,22 @@ async def rehearse(
     return requests
 
 
+def _rehearsed_user(dialogue: RehearsedDialogue | None, requests: list[RehearsedRequest]) -> RehearsedUser | None:
+    if dialogue is None:
+        return None
+
+    def record(model: dict[str, Any], messages: tuple[Message, ...], schema: ReplySchema, reply: int) -> None:
+        requests.append(RehearsedRequest("user", model, messages, (), schema, reply))
+
+    return RehearsedUser(dialogue.user, dialogue.replies, record)
+
+
 def _silent(script: Script) -> Callable[[Task, Toolbox], Any]:
     async def agent(_task: Task, toolbox: Toolbox) -> str:
         for name, arguments in script:
             await toolbox.call(name, arguments)
+        while await toolbox.say(_filler(ANSWER)) is not None:
+            pass
         return _filler(ANSWER)
 
     return agent

@@ -1,0 +1,43 @@
+"""The cost estimate of conversations contains the user's model, and the agent's further requests."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.analysis.cost_estimate.forecast import Forecast, forecast
+from pytest_toolemu.core.user_channel import SimulatedUser
+from pytest_toolemu.emulators.model_user import ModelUser
+from pytest_toolemu.emulators.offline_user import OfflineUser
+from tests.dialogue.landlady import rent, spec
+from tests.scripted_model import ScriptedModel
+
+
+def estimate(folder: Path, turns: int, user: SimulatedUser) -> Forecast:
+    run = spec(rent(folder), ToolCallingAgent(ScriptedModel()), turns, user)
+    return asyncio.run(forecast([run], 2, ()))
+
+
+def requests(result: Forecast, role: str) -> tuple[int, int, int]:
+    line = next(line for (who, _), line in result.lines.items() if who == role)
+    return line.least.calls, line.expected.calls, line.most.calls
+
+
+def test_the_users_model_is_in_the_estimate(tmp_path: Path) -> None:
+    result = estimate(tmp_path, 4, ModelUser(ScriptedModel(provider="other")))
+    assert ("user", "other:scripted") in result.lines
+    assert requests(result, "user") == (1, 2, 3)
+    assert requests(result, "agent") == (1, 4, 6)
+    assert (
+        "2 tool calls and 1 message of the user per run; range: from no call to 2 calls and at most 3"
+        in result.basis[0]
+    )
+
+
+def test_an_offline_user_costs_only_the_agents_requests(tmp_path: Path) -> None:
+    several, one = estimate(tmp_path, 3, OfflineUser()), estimate(tmp_path, 1, OfflineUser())
+    assert {role for role, _ in several.lines} == {"agent"}
+    assert requests(one, "agent") == (1, 3, 3)
+    assert requests(several, "agent") == (1, 4, 5)
+    assert "user" not in one.basis[0]
