@@ -70,6 +70,7 @@ class CaseGateway:
         self._rules = rules
         self.base_urls = base_urls
         self._calls: set[asyncio.Task[None]] = set()
+        self._has_ended = False
 
     def serve(self, request: PassedRequest, client: Client) -> None:
         """Answer a request, in the thread of its connection."""
@@ -87,6 +88,7 @@ class CaseGateway:
 
     async def end(self) -> None:
         """Cancel the requests that the agent has left, so that they are recorded."""
+        self._has_ended = True
         for call in self._calls:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
@@ -94,7 +96,8 @@ class CaseGateway:
     async def _ask(self, call: PassedCall, exchange: Exchange) -> None:
         """Ask the model on the loop of the case. Failures that are not the agent's end its turn."""
         task = asyncio.current_task()
-        assert task is not None
+        if task is None or self._has_ended:
+            return
         self._calls.add(task)
         toolbox = self._toolbox
         try:
