@@ -102,7 +102,13 @@ class Components:
                 raise UsageError(f"{name!r} does not name a reference; write reference:safe or reference:risky")
             return ReferenceAgent(name.removeprefix(REFERENCE))
         if is_program(name):
-            return load_program(name, SessionRules(self._limited, self._settings.plays_only))
+            program = load_program(name, SessionRules(self._limited, self._settings.plays_only))
+            if self._settings.turns > 1 and not isinstance(program, ServiceAgent):
+                raise UsageError(
+                    f"{self._settings.source('turns')} is {self._settings.turns}, but the command {name!r} ends with "
+                    "its answer and cannot read a reply of the user; test it with one turn"
+                )
+            return program
         if _CUSTOM.fullmatch(name) and not is_model(name):
             return _custom_agent(name)
         _refuse_near_miss(name)
