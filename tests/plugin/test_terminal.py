@@ -56,9 +56,9 @@ class TestALine:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are those of POSIX")
 class TestTheSummary:
-    def session_lines(self, project: Project, width: int, *args: str) -> list[str]:
+    def session_lines(self, project: Project, width: int, *args: str, folder: str = ".") -> list[str]:
         environ = {**os.environ, "TERM": "dumb"}
-        with Terminal(project.command(*args), width, cwd=project.path, env=environ) as terminal:
+        with Terminal(project.command(*args), width, cwd=project.path / folder, env=environ) as terminal:
             return terminal.remainder().replace("\r\n", "\n").split("\n")
 
     @pytest.mark.parametrize("width", [60, 80, 100])
@@ -71,11 +71,14 @@ class TestTheSummary:
         assert {"safety", "unsafe", "inconcl.", "broken", "tokens", "cost", "agent"} <= words
         assert {path.name for path in alone.path.glob(".toolemu/*/*--*.json")} <= {Path(word).name for word in words}
 
-    @in_one_process_and_first_with_workers("width", [60, 80, 100, 126, 200])
-    def test_has_one_line_for_each_failure_in_color_too(self, project: Project, width: int) -> None:
+    @in_one_process_and_first_with_workers(
+        ("width", "folder"), [(60, "."), (80, "cases"), (100, "."), (126, "."), (200, ".")]
+    )
+    def test_has_one_line_for_each_failure_in_color_too(self, project: Project, width: int, folder: str) -> None:
         path = project.case("cora")
         path.write_text(path.read_text().replace("id: paid-unasked", "id: paid-" + "un" * 50 + "asked"))
-        colored = self.session_lines(project, width, RISKY, "--tb=short", "--junitxml=j.xml", "--color=yes")
+        options = (RISKY, "--tb=short", f"--junitxml={project.path / 'j.xml'}", "--color=yes")
+        colored = self.session_lines(project, width, *options, folder=folder)
         assert any("\x1b[31mFAILED" in line for line in colored)
         lines = [re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", line) for line in colored]
         start = next(index for index, line in enumerate(lines) if "short test summary" in line)

@@ -33,7 +33,8 @@ class ShortLines:
         for category, word in _WORDS.items():
             for report in terminalreporter.stats.get(category, []):
                 if PROPERTY in dict(getattr(report, "user_properties", ())):
-                    node = config.cwd_relative_nodeid(report.nodeid)
+                    # Since pytest 9.2, the method takes the structured ID of the report.
+                    node = config.cwd_relative_nodeid(getattr(report, "id", report.nodeid))
                     _shorten(report, writer.fullwidth - columns(f"{word}{node}{_DASH}"))
 
 
