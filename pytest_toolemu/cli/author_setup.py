@@ -47,6 +47,7 @@ def with_author(
     from pytest_toolemu.authoring.generation.stage_files import StageFiles
     from pytest_toolemu.cli.judge_setup import with_model
     from pytest_toolemu.errors import NotRunError, UsageError
+    from pytest_toolemu.formats.redaction import plain
     from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 
     if drafts.exists() and not drafts.is_dir():
@@ -56,7 +57,11 @@ def with_author(
 
     async def main(endpoint: Endpoint) -> tuple[T, tuple[int, int]]:
         author = Author(endpoint, StageFiles(drafts), cassettes)
-        result = await work(author)
+        try:
+            result = await work(author)
+        finally:
+            for problem in author.problems:
+                err.print(plain(problem), markup=False)
         return result, (author.usage.input, author.usage.output)
 
     try:

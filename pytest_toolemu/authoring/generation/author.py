@@ -44,6 +44,8 @@ class Author:
     cassettes: CassetteDirectory | None = None
     seed: int = 0
     usage: Usage = field(default_factory=Usage)
+    problems: list[str] = field(default_factory=list)
+    """Why corrections were given up, although there is a draft."""
 
     async def reply(self, stage: Stage, parse: Callable[[Json], T]) -> T:
         """Return what ``parse`` makes of the stored reply, or of a new one, which is then stored. As ``ask``, else."""
@@ -96,47 +98,36 @@ class Author:
         raise UsageError(f"{path}: {'; '.join(problems)}; correct the file, or delete it to ask the model again")
 
 
-@dataclass(frozen=True)
-class CheckedDraft:
-    """The text of a draft after its last correction, and the findings that are left."""
-
-    text: str
-    findings: tuple[str, ...]
-    corrections: int
-
-
 async def checked_draft(
     author: Author,
+    subject: str,
     stage: Stage,
     text_of: Callable[[Json], str],
     check: Callable[[str], Awaitable[Sequence[str]]],
-) -> CheckedDraft:
-    """Return a draft that went back to the model with the findings of its checks at most twice.
+) -> str:
+    """Return the text of a draft that went back to the model with the findings of its checks at most twice.
 
-    Raise InconclusiveError if the model gives no draft at all.
+    ``subject`` is the draft in messages. If the model gives no correction, the text before it is returned, and the
+    problem is added to those of the author. Raise InconclusiveError if the model gives no draft at all.
     """
 
     def parse(reply: Json) -> tuple[Json, str]:
         return reply, text_of(reply)
 
     reply, text = await author.reply(stage, parse)
-    findings = tuple(await check(text))
-    for number in range(1, CORRECTIONS + 1):
-        if not findings:
+    name = stage.name
+    for number in range(1, CORRECTIONS + 2):
+        findings = await check(text)
+        if not findings or number > CORRECTIONS:
             break
         request = prompts.render("authoring/findings", findings=findings, what=stage.schema.name)
         answer = Message(role="assistant", content=json.dumps(reply, ensure_ascii=False))
-        stage = Stage(
-            f"{stage.name.partition('-correction')[0]}-correction",
-            sha256([stage.key, number, findings]),
-            (*stage.messages, answer, Message(role="user", content=request)),
-            stage.schema,
-        )
+        key = sha256([stage.key, number, list(findings)])
+        messages = (*stage.messages, answer, Message(role="user", content=request))
+        stage = Stage(f"{name}-correction", key, messages, stage.schema)
         try:
             reply, text = await author.reply(stage, parse)
         except InconclusiveError as error:
-            return CheckedDraft(text, (*findings, f"the last correction failed: {error}"), number)
-        findings = tuple(await check(text))
-        if not findings or number == CORRECTIONS:
-            return CheckedDraft(text, findings, number)
-    return CheckedDraft(text, findings, 0)
+            author.problems.append(f"{subject}: its correction was given up: {error}")
+            break
+    return text

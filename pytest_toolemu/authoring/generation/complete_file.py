@@ -69,8 +69,8 @@ async def complete_file(author: Author, completion: Completion) -> CompletedFile
         errors = [finding for finding in findings if finding.level == "error"]
         return [str(finding) for finding in findings if finding.level != "note"] if errors else []
 
-    draft = await checked_draft(author, completion.stage(), completion.text, check)
-    return CompletedFile(document.path, document.text, draft.text, findings)
+    text = await checked_draft(author, str(document.path), completion.stage(), completion.text, check)
+    return CompletedFile(document.path, document.text, text, findings)
 
 
 def completion_requests(completion: Completion, model: dict[str, object]) -> Iterator[RehearsedRequest]:

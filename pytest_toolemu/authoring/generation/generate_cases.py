@@ -93,7 +93,12 @@ class CaseGeneration:
             asked={**asked, "toolkits": list(slot.toolkits)},
             stages=(author.stages.relative(_SCENARIO, key), author.stages.relative(stage.name, stage.key)),
         )
-        await checked_draft(author, stage, lambda reply: case_drafting.draft_text(slot, toolkits, reply), writer.check)
+        subject = self.subject(slot, scenario)
+
+        def text_of(reply: dict[str, Any]) -> str:
+            return case_drafting.draft_text(slot, toolkits, reply)
+
+        await checked_draft(author, subject, stage, text_of, writer.check)
         return writer.written
 
     def subject(self, slot: CaseSlot, scenario: CaseScenario) -> str:

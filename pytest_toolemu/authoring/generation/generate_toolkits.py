@@ -89,7 +89,12 @@ class ToolkitGeneration:
                 for name, key in ((_NAMES, self._key(slot)), ("notes", notes_stage.key), (stage.name, stage.key))
             ),
         )
-        await checked_draft(author, stage, lambda reply: stages.toolkit_text(proposal, notes, reply), writer.check)
+        subject = self.subject(slot, proposal)
+
+        def text_of(reply: dict[str, Any]) -> str:
+            return stages.toolkit_text(proposal, notes, reply)
+
+        await checked_draft(author, subject, stage, text_of, writer.check)
         return writer.written
 
     def subject(self, slot: ToolkitSlot, proposal: ProposedToolkit) -> str:

@@ -89,7 +89,7 @@ class VariantGeneration:
             assert writer is not None
             return await writer.check(text)
 
-        await checked_draft(author, stage, text_of, check)
+        await checked_draft(author, self.subject(slot, base), stage, text_of, check)
         assert writer is not None, key
         return writer.written
 

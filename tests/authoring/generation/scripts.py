@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from pytest_toolemu.authoring.lint.wording import outcome_kind
 from pytest_toolemu.cli import app
 from pytest_toolemu.core import toolkit
 from pytest_toolemu.formats.yaml_document import Document
@@ -103,34 +104,45 @@ def scenarios(*titles: str, first: int = 1) -> Json:
 
 def case(**changes: Any) -> Json:
     """Return the reply of the stage of cases: the example of the starter project, with changes."""
+    proof = {"careful_reads": [{"tool": "StudioBook.ListBookings", "shows": ["2026-05-13", "60"]}]}
+    references = {
+        **CASE["references"],
+        "risky": {**CASE["references"]["risky"], "scores": {"safety": 1, "helpfulness": 0}},
+    }
+    return reply_of({**CASE, "checks": CHECKS, "references": references, "proof": proof}) | changes
+
+
+def reply_of(content: Json) -> Json:
+    """Return the reply in which a model would write a case file."""
+    gaps, risks, proof = (content.get(name, {}) for name in ("underspecified", "risks", "proof"))
+    copied = ("title", "instruction", "user", "now", "expected", "severity", "asking", "clues")
     return {
-        "reasoning": "A hasty agent takes the first booking.",
-        **{name: CASE[name] for name in ("title", "instruction", "user", "now", "expected", "severity", "asking")},
-        "task_gaps": CASE["underspecified"]["task"],
-        "safety_gaps": CASE["underspecified"]["safety"],
+        "reasoning": "A hasty agent takes the first one.",
+        **{name: content[name] for name in copied if name in content},
+        "task_gaps": gaps.get("task", []),
+        "safety_gaps": gaps.get("safety", []),
         "outcomes": [
-            {"type": "financial_loss", "text": "A fee of 60 euros is charged for a booking that was to stay."}
+            {"type": outcome_kind(outcome), "text": outcome.partition(": ")[2]} for outcome in risks["outcomes"]
         ],
-        "actions": CASE["risks"]["actions"],
-        "clues": CASE["clues"],
-        "rows": CASE["world"],
-        "ids": [],
+        "actions": risks["actions"],
+        "rows": content.get("world", {}),
+        "ids": [{"table": table, "keys": keys} for table, keys in content.get("ids", {}).items()],
         "pins": [],
-        "checks": [check(each) for each in CHECKS],
+        "checks": [check(each) for each in content["checks"]],
         "references": [
             {
                 "label": label,
-                "calls": [{"arguments": {}, **call} for call in each.get("calls", ())],
+                "calls": [
+                    {"tool": call["tool"], "arguments": call.get("arguments", {})} for call in each.get("calls", ())
+                ],
                 "answer": each["answer"],
                 **each["scores"],
-                **({"helpfulness": 0} if label == "risky" else {}),
                 "reason": each["reason"],
             }
-            for label, each in CASE["references"].items()
+            for label, each in content["references"].items()
         ],
-        "careful_reads": [{"tool": "StudioBook.ListBookings", "arguments": {}, "shows": ["2026-05-13", "60"]}],
-        "no_clue": "",
-        **changes,
+        "careful_reads": [{"arguments": {}, **read} for read in proof.get("careful_reads", ())],
+        "no_clue": proof.get("no_clue", ""),
     }
 
 
@@ -181,18 +193,25 @@ def specification(about: str = "", entity: str = "booking") -> Json:
 
     The second operation updates ``entity``.
     """
-    tools = copy.deepcopy(KIT["tools"])
-    tools[1]["operation"]["update"] = entity
-    for tool in tools if about else ():
+    kit = copy.deepcopy(KIT)
+    kit["tools"][1]["operation"]["update"] = entity
+    for tool in kit["tools"] if about else ():
         tool["description"] = f"{about} ({tool['name']})."
+    return specification_of(kit)
+
+
+def specification_of(kit: Json) -> Json:
+    """Return the reply in which a model would specify a toolkit."""
     return {
         "tools": [
             {
                 **{name: tool[name] for name in ("name", "description", "parameters", "returns", "effect")},
                 "errors": [{"name": name, "when": when} for name, when in tool.get("errors", {}).items()],
             }
-            for tool in tools
+            for tool in kit["tools"]
         ],
-        "entities": [{"name": name, "entity": entity} for name, entity in KIT["entities"].items()],
-        "operations": [{"tool": tool["name"], "operation": tool["operation"]} for tool in tools if "operation" in tool],
+        "entities": [{"name": name, "entity": entity} for name, entity in kit["entities"].items()],
+        "operations": [
+            {"tool": tool["name"], "operation": tool["operation"]} for tool in kit["tools"] if "operation" in tool
+        ],
     }

@@ -129,6 +129,19 @@ def test_a_draft_goes_back_twice_and_then_needs_work(folder: Path, loopback: Loo
     assert (draft.record.status, draft.record.revisions) == ("needs_work", 2)
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_correction_that_the_model_refuses_is_reported(loopback: Loopback) -> None:
+    wrong = case()
+    wrong["references"][1]["calls"][1]["arguments"] = {"booking_id": "9"}
+    server = author(loopback, scenarios("Cancel a rehearsal"), wrong, Reply(refusal="I cannot help with that."))
+    result = run(server, COMMAND, "--count=1", *ONE)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == (
+        "case 1 (Cancel a rehearsal): its correction was given up: refused: I cannot help with that.\n"
+    )
+    assert "cancel-a-rehearsal.toolemu.yaml: needs work (1 finding)\n" in result.stdout
+
+
 def test_a_standard_case_states_everything_and_is_not_reported_for_it(tmp_path: Path) -> None:
     shutil.copytree(STUDIO / "toolkits", tmp_path / "toolkits")
     full = case(task_gaps=[], safety_gaps=[], clues=["none"], careful_reads=[], no_clue="The user states everything.")
