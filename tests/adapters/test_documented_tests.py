@@ -11,6 +11,7 @@ MODULES = {
     "Pydantic AI": r"pydantic_ai",
     "OpenAI Agents SDK": r"openai_agents",
     "LangChain, LangGraph": r"langchain",
+    "Google ADK": r"/adk/",
     "a command or a service ([how](programs.md))": r"test_programs|test_services|/mcp/|/coding_agents/|model_gateway",
     "any MCP client ([how](mcp.md))": r"/mcp/|/coding_agents/|model_gateway",
 }

@@ -53,6 +53,7 @@ def test_each_example_is_tested_here() -> None:
         "openai-and-anthropic",
         "github-actions",
         "kubernetes",
+        "adk",  # in tests/live/adk
         "langchain",  # in tests/live/langchain
         "openai-agents",
         "program",
@@ -91,7 +92,7 @@ def test_the_readmes_show_the_tested_commands() -> None:
     assert commands("offline-quickstart") == list(QUICKSTART)
     assert commands("own-agent") == list(OWN_AGENT)
     assert commands("starter") == list(STARTER)
-    assert commands("langchain") == commands("program") == ["pytest"]
+    assert commands("adk") == commands("langchain") == commands("program") == ["pytest"]
     assert [commands(framework) for framework in FRAMEWORKS] == [["pytest"]] * len(FRAMEWORKS)
     assert commands("allure") == [ALLURE]
     assert commands("openai-and-anthropic") == ["pytest --toolemu-benchmark"]
