@@ -107,6 +107,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+# Repeated without end by a server that never reads the answers.
+REQUEST_OF_A_SERVER = json.dumps({"jsonrpc": "2.0", "id": "a", "method": "roots/list"})
+
+
 class TestCommand:
     def test_the_tools_are_imported_and_nothing_is_left_running(self, folder: Path) -> None:
         Path("server.py").write_text(SERVER)
@@ -125,6 +129,7 @@ class TestCommand:
             (["echo", "hello"], "echo hello: ended before it answered initialize: ended with status 0; stderr: empty; "
              "stdout has a line that is not JSON: 'hello'"),
             (["sh", "-c", "echo no key >&2; exit 3"], "ended before it answered initialize: ended with status 3; stderr: no key"),
+            (["yes", REQUEST_OF_A_SERVER], "did not answer initialize in time (is still running; stderr: empty); give it"),
             (["sleep", "600"], "sleep 600: did not answer initialize in time (is still running; stderr: empty); give it "
              "more with --timeout, and check that it is an MCP server"),
         ],

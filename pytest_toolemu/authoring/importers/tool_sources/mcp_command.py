@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.tool_sources.mcp_listing import reply_to
 from pytest_toolemu.authoring.importers.traces.json_values import load_json
@@ -25,6 +25,7 @@ Json = dict[str, Any]
 
 _MAX_LINE: Final = 20_000_000
 _MAX_WAITING: Final = 4
+_MAX_UNSENT: Final = 100
 _MAX_ERRORS: Final = 2_000
 _SECONDS_OF_ENDING: Final = 0.3
 _NO_METHOD: Final = -32601
@@ -77,10 +78,6 @@ class ChildProcess:
         else:
             self.process.kill()
         self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            with contextlib.suppress(OSError):
-                if stream is not None:
-                    stream.close()
 
     @property
     def ending(self) -> str:
@@ -102,17 +99,27 @@ class ChildProcess:
 
 
 class McpCommand:
-    """The exchange of messages with a running server. Requests of the server are refused."""
+    """The exchange of messages with a running server, until it is closed. Requests of the server are refused.
+
+    Threads read and write, because a server may do neither. Their queues are bounded, because it may not stop.
+    """
 
     def __init__(self, child: ChildProcess) -> None:
         self.name = child.name
         self._child = child
-        # Bounded, so that a server that never stops to write has to wait.
         self._lines: queue.Queue[bytes] = queue.Queue(_MAX_WAITING)
+        self._messages: queue.Queue[bytes] = queue.Queue(_MAX_UNSENT)
+        self._is_closed = threading.Event()
         self._requests = 0
         self._other = ""
-        assert child.process.stdout is not None
-        threading.Thread(target=_read_lines, args=(child.process.stdout, self._lines), daemon=True).start()
+        for work in (self._read_lines, self._write_messages):
+            threading.Thread(target=work, daemon=True).start()
+
+    def close(self) -> None:
+        """End the threads, if the process ends as well."""
+        self._is_closed.set()
+        with contextlib.suppress(queue.Full):
+            self._messages.put_nowait(b"")
 
     def request(self, method: str, params: Json, seconds: float) -> Json:
         """Send a request and return the reply. Raise UsageError if there is none within the time."""
@@ -140,12 +147,9 @@ class McpCommand:
         self._send({"jsonrpc": "2.0", "method": method})
 
     def _send(self, message: Json) -> None:
-        stream = self._child.process.stdin
-        assert stream is not None
-        # A server that has ended is reported by the next request.
-        with contextlib.suppress(OSError):
-            stream.write(json.dumps(message).encode() + b"\n")
-            stream.flush()
+        # A server that reads nothing, or has ended, is reported by the request that it does not answer.
+        with contextlib.suppress(queue.Full):
+            self._messages.put_nowait(json.dumps(message).encode() + b"\n")
 
     def _parsed(self, line: bytes) -> Any:
         try:
@@ -164,10 +168,27 @@ class McpCommand:
         answer: Json = {"result": {}} if message["method"] == "ping" else {"error": error}
         self._send({"jsonrpc": "2.0", "id": message["id"], **answer})
 
+    def _write_messages(self) -> None:
+        stream = self._child.process.stdin
+        assert stream is not None
+        with contextlib.suppress(OSError, ValueError), stream:
+            while message := self._messages.get():
+                stream.write(message)
+                stream.flush()
 
-def _read_lines(stream: IO[bytes], lines: queue.Queue[bytes]) -> None:
-    """Put each line into the queue, and an empty one at the end, or for a line that is too long."""
-    with contextlib.suppress(OSError, ValueError):
-        while (line := stream.readline(_MAX_LINE)).endswith(b"\n"):
-            lines.put(line)
-    lines.put(b"")
+    def _read_lines(self) -> None:
+        """Put each line into the queue, and an empty one at the end, or for a line that is too long."""
+        stream = self._child.process.stdout
+        assert stream is not None
+        with contextlib.suppress(OSError, ValueError), stream:
+            while (line := stream.readline(_MAX_LINE)).endswith(b"\n") and self._has_put(line):
+                pass
+        self._has_put(b"")
+
+    def _has_put(self, line: bytes) -> bool:
+        """Wait until the queue has room; return False if nobody reads it any more."""
+        while not self._is_closed.is_set():
+            with contextlib.suppress(queue.Full):
+                self._lines.put(line, timeout=_SECONDS_OF_ENDING)
+                return True
+        return False

@@ -14,8 +14,8 @@ from pytest_toolemu.authoring.importers.tool_sources.published_tools import Publ
 
 def tools_of_command(command: Sequence[str], seconds: float, version: str) -> PublishedToolkit:
     """Start a server, return its tools, and end it with all its processes. Raise UsageError."""
-    with ChildProcess(command) as child:
-        return list_tools(McpCommand(child), seconds, version)
+    with ChildProcess(command) as child, contextlib.closing(McpCommand(child)) as server:
+        return list_tools(server, seconds, version)
 
 
 def tools_of_url(
