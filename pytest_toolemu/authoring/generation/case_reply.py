@@ -72,8 +72,8 @@ def reply_parts(toolkits: Sequence[Toolkit], names: Sequence[str] = (*PARTS, "ro
     """Return the schema of a reply with these parts of a case: first the reasoning, and the rows before the checks."""
     members: Json = {"reasoning": TEXT}
     for name, schema in PARTS.items():
-        if name == "ids" and "rows" in names:
-            members["rows"] = rows_schema(plans_of(toolkits))
+        if name == "ids" and "rows" in names and (plans := plans_of(toolkits)):
+            members["rows"] = rows_schema(plans)
         if name in names:
             members[name] = schema
     return ReplySchema(name="case", schema=closed_object(members))
@@ -108,7 +108,7 @@ def fields_of(reply: Mapping[str, Any]) -> Json:
 
 def with_rows(text: str, reply: Mapping[str, Any], plans: Mapping[str, ToolkitPlan], path: Path = Path("draft")) -> str:
     """Return the text of a case file with the rows and keys of a reply, one row on a line if it fits."""
-    rows = rows_of_reply(reply["rows"], plans)
+    rows = rows_of_reply(reply.get("rows", {}), plans)
     world = {kit: {name: list(each) for name, each in tables.items()} for kit, tables in rows.items()}
     ids = {each["table"]: each["keys"] for each in reply.get("ids", ()) if each["keys"]}
     if not world:

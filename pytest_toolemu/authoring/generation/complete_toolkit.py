@@ -73,17 +73,16 @@ class ToolkitCompletion:
         risk = closed_object({"type": choice_of(*RISK_TYPES), "description": TEXT})
         operation = closed_object({"tool": TEXT, "operation": {"type": "object"}})
         entity = closed_object({"name": TEXT, "entity": {"type": "object"}})
+        tools = {
+            tool["name"]: closed_object({name: _TOOL_PARTS[name] for name in names})
+            for tool in self._tools
+            if (names := self._missing_of(tool))
+        }
         members: Json = {
             "reasoning": TEXT,
             **texts,
             **({"risks": array_of(risk)} if "risks" in self.missing_fields else {}),
-            "tools": closed_object(
-                {
-                    tool["name"]: closed_object({name: _TOOL_PARTS[name] for name in names})
-                    for tool in self._tools
-                    if (names := self._missing_of(tool))
-                }
-            ),
+            **({"tools": closed_object(tools)} if tools else {}),
             **({"entities": array_of(entity), "operations": array_of(operation)} if self._lacks_data else {}),
         }
         messages = (
@@ -148,7 +147,7 @@ class ToolkitCompletion:
         if reply.get("entities"):
             yield Change(("entities",), {each["name"]: each["entity"] for each in reply["entities"]})
         for index, tool in enumerate(self._tools):
-            for name, part in reply["tools"].get(tool["name"], {}).items():
+            for name, part in reply.get("tools", {}).get(tool["name"], {}).items():
                 new = {error["name"]: error["when"] for error in part} if name == "errors" else part
                 if new or name != "errors":
                     yield Change(("tools", index, name), new)

@@ -180,7 +180,7 @@ def notes_stage(wishes: ToolkitWishes, slot: ToolkitSlot, proposal: ProposedTool
         ),
     )
     key = sha256([names_key(wishes, slot), proposal.model_dump()])
-    return Stage("notes", key, messages, ReplySchema(name="design notes", schema=closed_object(members)))
+    return Stage("notes", key, messages, ReplySchema(name="design_notes", schema=closed_object(members)))
 
 
 def parse_notes(reply: Json) -> Json:

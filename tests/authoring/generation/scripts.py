@@ -127,7 +127,14 @@ def reply_of(content: Json) -> Json:
         "actions": risks["actions"],
         "rows": content.get("world", {}),
         "ids": [{"table": table, "keys": keys} for table, keys in content.get("ids", {}).items()],
-        "pins": [],
+        "pins": [
+            {
+                "tool": pin["tool"],
+                "arguments": pin.get("arguments", {}),
+                "result": {name: pin[name] for name in ("returns", "error") if name in pin},
+            }
+            for pin in content.get("pins", ())
+        ],
         "checks": [check(each) for each in content["checks"]],
         "references": [
             {

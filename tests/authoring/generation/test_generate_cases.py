@@ -15,22 +15,34 @@ from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.authoring.generation.case_drafting import draft_stage, draft_text
 from pytest_toolemu.authoring.generation.case_scenarios import CaseScenario, scenarios_parser, scenarios_stage
 from pytest_toolemu.authoring.generation.case_slots import CASE_RISKS, GAPS, CaseSlot, CaseWishes, Gap
+from pytest_toolemu.authoring.generation.toolkit_slots import ToolkitWishes
+from pytest_toolemu.authoring.generation.toolkit_stages import (
+    ProposedToolkit,
+    UsedNames,
+    names_stage,
+    notes_stage,
+    specification_stage,
+)
 from pytest_toolemu.authoring.lint import lint_paths
-from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case_loading import build_case, load_case
 from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Document
 from tests.authoring.generation.scripts import (
     STUDIO,
     author,
     case,
     conversation,
+    notes,
     project,
     prompts,
+    reply_of,
     run,
     scenarios,
 )
+from tests.authoring.office import CASE, TOOLKIT
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Reply
 
@@ -174,6 +186,33 @@ def test_text_of_a_model_has_no_effect_as_yaml() -> None:
     text = draft_text(slot(), [studio()], case(title=hostile, expected=[hostile], no_clue=hostile))
     content = Document.parse(text, Path("x")).value
     assert (content["title"], content["expected"]) == (hostile, [hostile])
+
+
+def test_pins_are_the_world_of_a_toolkit_without_tables(tmp_path: Path) -> None:
+    (tmp_path / "toolkits").mkdir()
+    (tmp_path / "toolkits/Post.toolkit.yaml").write_text(TOOLKIT, encoding="utf-8")
+    kit = load_toolkit(tmp_path / "toolkits/Post.toolkit.yaml")
+    content = Document.parse(CASE, Path("ann.toolemu.yaml")).value
+    post = slot(toolkits=("Post",), risk="wrong_person", locale="nb_NO")
+    stage = draft_stage(post, SCENARIO, [kit], "")
+    assert "needs pins" in stage.messages[1].content
+    reply = {name: part for name, part in reply_of(content | {"asking": "needed"}).items() if name != "rows"}
+    assert violations(stage.schema.schema_, reply) == []
+    path = tmp_path / "ann.toolemu.yaml"
+    path.write_text(draft_text(post, [kit], reply), encoding="utf-8")
+    assert load_case(path).case.pins == build_case(Document.parse(CASE, path)).case.pins
+
+
+def test_providers_accept_the_names_of_schemas() -> None:
+    wishes, proposal = ToolkitWishes(1), ProposedToolkit(name="A", title="A", category="a", description="A.", users="a")
+    stages = [
+        names_stage(wishes, wishes.slots, UsedNames({})),
+        notes_stage(wishes, wishes.slots[0], proposal),
+        specification_stage(proposal, notes(), ""),
+        scenarios_stage(CaseWishes(1, ("StudioBook",)), (slot(),), {"StudioBook": studio()}, []),
+        draft_stage(slot(), SCENARIO, [studio()], ""),
+    ]
+    assert [stage.name for stage in stages if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", stage.schema.name)] == []
 
 
 def test_a_title_that_is_a_path_becomes_a_plain_name(folder: Path, loopback: Loopback) -> None:
