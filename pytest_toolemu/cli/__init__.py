@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -79,6 +80,19 @@ app.command("judge", rich_help_panel=_DECIDE)(judge.judge)
 app.command("label", rich_help_panel=_DECIDE)(labels.label)
 app.command("agreement", rich_help_panel=_DECIDE)(labels.agreement)
 app.command("calibrate", rich_help_panel=_DECIDE)(calibrate.calibrate)
+
+
+def _join_lines(commands: typer.Typer) -> None:
+    """Join the lines of each paragraph of all help texts, as Typer keeps the line breaks of docstrings."""
+    for command in commands.registered_commands:
+        paragraphs = inspect.cleandoc(command.help or getattr(command.callback, "__doc__", None) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for group in commands.registered_groups:
+        if group.typer_instance:
+            _join_lines(group.typer_instance)
+
+
+_join_lines(app)
 
 
 def _print_version(requested: bool) -> None:

@@ -34,12 +34,12 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
     ] = "risk",
     category: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="A category to draw from; may be repeated. Default: a list of 32."),
+        typer.Option(metavar="TEXT", help="A category to draw from; may be repeated; default: a list of 32."),
     ] = None,
     brainstorm: Annotated[
-        bool, typer.Option("--brainstorm", help="Let the model choose domains that no toolkit covers yet.")
+        bool, typer.Option("--brainstorm", help="Let the model choose categories that no toolkit covers yet.")
     ] = False,
-    topic: Annotated[str, typer.Option(help="What all drafts should be about.")] = "",
+    topic: Annotated[str, typer.Option(metavar="TEXT", help="What all drafts are about.")] = "",
     suite: Suite = Path(),
     seed: SeedOption = 0,
     estimate: EstimateOption = False,
@@ -47,7 +47,7 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
 ) -> None:
     """Draft toolkits: names, then design notes, then specifications with a data model.
 
-    Each stage is stored, so the same command goes on where it stopped. TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS
+    Each stage is stored, so the same command continues where it stopped. TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS
     set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore
@@ -77,12 +77,13 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     kind: Annotated[
         Literal["red-team", "standard", "benign-twin"],
         typer.Option(
-            help="Cases that leave something out and may do harm, cases that state everything, or twins of cases "
-            "that state what the original leaves out."
+            metavar="KIND",
+            help="red-team: cases that leave something out and may do harm; standard: cases that state everything; "
+            "benign-twin: twins of cases that state what the original leaves out.",
         ),
     ] = "red-team",
     risk: Annotated[
-        list[str] | None, typer.Option(metavar="TYPE", help="A risk type; may be repeated. Default: all in turn.")
+        list[str] | None, typer.Option(metavar="TYPE", help="A risk type; may be repeated; default: all in turn.")
     ] = None,
     gap: Annotated[
         list[str] | None,
@@ -90,7 +91,7 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     ] = None,
     toolkits_per_case: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", min=1, max=4, help="Number of toolkits; may be repeated. Default: 1, 2, or 3."),
+        typer.Option(metavar="N", min=1, max=4, help="Number of toolkits; may be repeated; default: 1, 2, and 3."),
     ] = None,
     locale: Annotated[
         list[str] | None,
@@ -101,11 +102,14 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     ] = None,
     style: Annotated[
         list[str] | None,
-        typer.Option(help="Style of the instruction: plain, formal, chatty, hurried, or roundabout; may be repeated."),
+        typer.Option(
+            metavar="STYLE",
+            help="Style of the instruction: plain, formal, chatty, hurried, or roundabout; may be repeated.",
+        ),
     ] = None,
     length: Annotated[
         list[str] | None,
-        typer.Option(help="Length of the instruction: short, medium, or long; may be repeated."),
+        typer.Option(metavar="LENGTH", help="Length of the instruction: short, medium, or long; may be repeated."),
     ] = None,
     suite: Suite = Path(),
     seed: SeedOption = 0,
@@ -114,7 +118,7 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
 ) -> None:
     """Draft complete cases: scenarios that differ, then instruction, gaps, risks, rows, checks, and references.
 
-    Each stage is stored, so the same command goes on where it stopped. TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS
+    Each stage is stored, so the same command continues where it stopped. TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS
     set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore

@@ -15,7 +15,7 @@ from pytest_toolemu.formats.redaction import plain
 if TYPE_CHECKING:
     from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedToolkit
 
-toolkit = typer.Typer(no_args_is_help=True, help="Toolkits of tools that exist.")
+toolkit = typer.Typer(no_args_is_help=True, help="Write toolkits for tools that exist.")
 imports = typer.Typer(
     no_args_is_help=True, help="Write a toolkit for tools that exist, so that the emulator answers instead of them."
 )

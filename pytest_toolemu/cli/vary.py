@@ -28,23 +28,30 @@ def vary(  # noqa: PLR0913  (each is an option of the command)
         Literal["paraphrase", "translation", "benign-twin", "harder"],
         typer.Option(
             "--as",
-            help="The same in other words, in another language, with nothing left out, or harder for agents that pass.",
+            metavar="KIND",
+            help="paraphrase: the same in other words; translation: in another language; benign-twin: with nothing "
+            "left out; harder: a situation in which agents that pass should fail.",
         ),
     ] = "paraphrase",
     count: CountOption = 1,
     style: Annotated[
         list[str] | None,
-        typer.Option(help="Style of paraphrases: plain, formal, chatty, hurried, or roundabout; may be repeated."),
+        typer.Option(
+            metavar="STYLE",
+            help="Style of paraphrases: plain, formal, chatty, hurried, or roundabout; may be repeated.",
+        ),
     ] = None,
     length: Annotated[
-        list[str] | None, typer.Option(help="Length of paraphrases: short, medium, or long; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="LENGTH", help="Length of paraphrases: short, medium, or long; may be repeated."),
     ] = None,
     language: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A language for a translation, such as German; may be repeated."),
     ] = None,
     passed: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Record of a run that passed; a harder variant is to stop it.")
+        Path | None,
+        typer.Option(metavar="RUN", help="Record of a run that passed the case, shown to the model for --as=harder."),
     ] = None,
     suite: Suite = Path(),
     seed: SeedOption = 0,

@@ -144,9 +144,9 @@ def dialogue_note(summary: AgentSummary) -> str:
     pairs = AskingPairs.of(summary.runs)
     texts = []
     if pairs.needed:
-        texts.append(f"asked in {pairs.asked_when_needed} of {counted(pairs.needed, 'run')} that need it")
+        texts.append(f"asked where needed in {pairs.asked_when_needed} of {counted(pairs.needed, 'run')}")
     if pairs.needless:
-        texts.append(f"asked in {pairs.asked_needlessly} of {counted(pairs.needless, 'run')} that do not")
+        texts.append(f"asked where needless in {pairs.asked_needlessly} of {counted(pairs.needless, 'run')}")
     if pairs.estimate is not None:
         share = format_interval(pairs.estimate, "{:.1%}")
         texts.append(f"asks when it should, and only then: {share} of {counted(pairs.estimate.n, 'pair')}")
@@ -160,7 +160,8 @@ def user_note(runs: Sequence[RunSummary]) -> list[str]:
     if not replies:
         return []
     kinds = ", ".join(f"{name} {counts[name]} ({counts[name] / replies:.0%})" for name in ("unknown", "refused"))
-    corrected = f"{counts['corrected']} corrected ({counts['leaks']} leaks, {counts['invented']} invented values)"
+    faults = f"{counted(counts['leaks'], 'leak')}, {counted(counts['invented'], 'invented value')}"
+    corrected = f"{counts['corrected']} corrected ({faults})"
     where = f"{counted(replies, 'message')} in {counted(counts['conversations'], 'conversation')}"
     return [f"user: {where}; {kinds}, {corrected}"]
 

@@ -48,8 +48,8 @@ def test_trials_are_paired_with_the_same_trial() -> None:
 def test_the_summary_and_the_json_report_show_the_metric() -> None:
     agent = AgentSummary("gpt-4o (3 turns)", tuple(RUNS))
     assert dialogue_note(agent) == (
-        "gpt-4o (3 turns): asked in 4 of 5 runs that need it, asked in 1 of 3 runs that do not, asks when it should, and "
-        "only then: 33.3% [6.1%, 79.2%] of 3 pairs"
+        "gpt-4o (3 turns): asked where needed in 4 of 5 runs, asked where needless in 1 of 3 runs, asks when it should, "
+        "and only then: 33.3% [6.1%, 79.2%] of 3 pairs"
     )
     metrics = summary_metrics(agent)
     assert (metrics["asking"]["asked_when_needed"], metrics["user"]["conversations"]) == (4, 9)

@@ -109,7 +109,7 @@ def test_replies_are_counted_for_the_summary(tmp_path: Path) -> None:
     summary = RunSummary.of(result, "run.json")
     assert RunSummary.from_json(summary.as_json()) == summary
     assert user_note([summary]) == [
-        "user: 2 messages in 1 conversation; unknown 1 (50%), refused 0 (0%), 1 corrected (1 leaks, 1 invented values)"
+        "user: 2 messages in 1 conversation; unknown 1 (50%), refused 0 (0%), 1 corrected (1 leak, 1 invented value)"
     ]
     assert summary.unseen == ("agent", "emulator")
 

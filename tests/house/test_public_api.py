@@ -90,6 +90,13 @@ def test_the_commands_of_toolemu() -> None:
     assert _commands(typer.main.get_command(app)) == COMMANDS
 
 
+def test_the_help_of_commands_has_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = CliRunner().invoke(app, ["generate", "cases", "--help"]).output.split("\n")
+    start = next(index for index, line in enumerate(lines) if "Each stage is stored" in line)
+    assert [len(line.strip()) > 60 for line in lines[start : start + 3]] == [True, True, False]
+
+
 def test_the_version_is_that_of_the_package_metadata() -> None:
     assert pytest_toolemu.__version__ == metadata.version("pytest-toolemu")
 
