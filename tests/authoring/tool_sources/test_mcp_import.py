@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -234,6 +235,16 @@ def refused(status: int, **headers: str) -> Callable[[str, Json, Any], tuple[int
     return lambda _method, _message, _headers: (status, headers, "<b>no\x1b</b>")
 
 
+def drip(listener: socket.socket) -> None:
+    """Send a header byte by byte, for longer than the client waits."""
+    connection, _ = listener.accept()
+    never = threading.Event()
+    with suppress(OSError), connection:
+        for byte in b"HTTP/1.1 200 OK\r\nA: aaaaaaaaaaaaaaaa":
+            connection.sendall(bytes([byte]))
+            never.wait(0.05)
+
+
 class TestUrl:
     @pytest.mark.parametrize("answer", [as_json, as_events])
     def test_replies_are_json_or_events(self, site: Site, answer: Any) -> None:
@@ -304,6 +315,15 @@ class TestUrl:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
     ) -> None:
         assert message_of(monkeypatch, capsys, "toolkit", "import", "mcp", *arguments).startswith(message)
+
+    def test_headers_that_come_byte_by_byte_do_not_extend_the_time(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            threading.Thread(target=drip, args=(listener,), daemon=True).start()
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+            error = message_of(monkeypatch, capsys, "toolkit", "import", "mcp", url, "--timeout", "0.2")
+        assert error == f"{url}: did not answer in time; give it more with --timeout"
 
     def test_nothing_but_this_machine_is_reached_offline(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -7,10 +7,12 @@ import http.client
 import ipaddress
 import os
 import re
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -130,6 +132,23 @@ def _line(parts: list[bytes]) -> str:
     return b"".join(parts).decode("utf-8", "replace").rstrip("\r")
 
 
+def _response(opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> Any:
+    """Return the response once its headers are complete. Raise TimeoutError after this time.
+
+    The limit of a socket is not enough: it begins anew with each byte of the headers.
+    """
+    response: Future[Any] = Future()
+
+    def wait() -> None:
+        try:
+            response.set_result(opener.open(request, timeout=seconds))
+        except Exception as error:
+            response.set_exception(error)
+
+    threading.Thread(target=wait, daemon=True).start()
+    return response.result(seconds)
+
+
 @contextlib.contextmanager
 def opened(
     url: str,
@@ -146,7 +165,7 @@ def opened(
     proxies = urllib.request.ProxyHandler({} if _is_loopback(urlsplit(url).hostname or "") else None)
     try:
         opener = urllib.request.build_opener(proxies, _NoRedirects)
-        with opener.open(request, timeout=max(0.1, deadline - time.monotonic())) as response:
+        with _response(opener, request, max(0.1, deadline - time.monotonic())) as response:
             yield HttpReply(response, name, deadline)
     except urllib.error.HTTPError as error:
         raise UsageError(f"{name}: {_refusal(error, remedies or {})}") from None
