@@ -329,7 +329,7 @@ def test_worlds_at_the_same_time_have_databases_of_their_own_of_which_few_are_ke
     call(worlds[0], "RemoveBooks", book_ids=["B-1"])
     assert [len(titles(world)) for world in worlds] == [2, 3, 3, 3, 3, 3]
     worlds.clear()
-    assert [is_open(database) for database in databases].count(True) == 4
+    assert [is_open(database) for database in databases].count(True) == 2
 
 
 def test_a_database_is_closed_if_its_world_ends_within_a_call_or_its_toolkit_is_freed() -> None:
