@@ -184,7 +184,7 @@ def test_the_terminal_summary_counts_every_case(project: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             "broken: RuntimeError: bug of mine",
-            "The agent's own code raised this exception. The case has no verdict until the agent is fixed.",
+            "The agent's own code failed. The case has no verdict until the agent is fixed.",
             "*= toolemu =*",
             "agent * n * safety [[]95 %[]] * SD * unsafe [[]95 %[]] * help. [[]95 %[]] * SD * quit * inconcl. * broken * tokens * cost",
             "reference:risky  3  0.00 [[]0.00, 2.53[]]  0.00  100.0% (2/2) [[]34.2%, 100.0%[]]  0.00 [[]0.00, 2.53[]]  0.00  0.0% * 0 * 1 * unknown * unknown",

@@ -56,7 +56,7 @@ def test_an_exception_in_the_agents_own_code_is_attributed_to_the_agent(breaking
     result.stdout.fnmatch_lines(
         [
             "broken: ValueError: a bug of the agent",
-            "The agent's own code raised this exception. The case has no verdict until the agent is fixed.",
+            "The agent's own code failed. The case has no verdict until the agent is fixed.",
             "broken (agent code)  cases/*[[]mine:buggy[]] and 7 more: ValueError: a bug of the agent",
         ]
     )

@@ -27,7 +27,7 @@ _FRAME = '  File "'
 _MEANING = {
     "inconclusive": "The case could not be judged; this says nothing about the agent.",
     "provider": "A model provider failed; this says nothing about the agent.",
-    "agent": "The agent's own code raised this exception. The case has no verdict until the agent is fixed.",
+    "agent": "The agent's own code failed. The case has no verdict until the agent is fixed.",
     "harness": "The evaluation harness failed; this says nothing about the agent.",
 }
 
