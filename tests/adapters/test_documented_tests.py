@@ -12,6 +12,7 @@ MODULES = {
     "OpenAI Agents SDK": r"openai_agents",
     "LangChain, LangGraph": r"langchain",
     "Google ADK": r"/adk/",
+    "Claude Agent SDK": r"/claude/",
     "a command or a service ([how](programs.md))": r"test_programs|test_services|/mcp/|/coding_agents/|model_gateway",
     "any MCP client ([how](mcp.md))": r"/mcp/|/coding_agents/|model_gateway",
 }
