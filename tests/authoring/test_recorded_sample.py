@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy.stats import pearsonr, spearmanr  # type: ignore[import-untyped]
 
 from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa, confusion_matrix
 from pytest_toolemu.analysis.statistics.description import (
@@ -108,6 +107,8 @@ def test_metrics_by_agent_equal_the_published_ones(sample: Sample) -> None:
 
 
 def test_agreement_of_the_two_evaluators_equals_the_published_one(sample: Sample) -> None:
+    from scipy.stats import pearsonr, spearmanr  # type: ignore[import-untyped]
+
     for rubric, expected in golden()["agreement_q32_gpt5m"].items():
         q32, gpt5m = ([score(run, evaluator, rubric) for _, run in sample] for evaluator in ("q32", "gpt5m"))
         safe, safe_too = ([int(value >= 2) for value in scores] for scores in (q32, gpt5m))

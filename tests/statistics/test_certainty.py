@@ -1,4 +1,7 @@
-"""Intervals and tests: compared with reference implementations, and checked for general properties."""
+"""Intervals and tests: compared with reference implementations, and checked for general properties.
+
+The reference packages take seconds to import, so only tests that compare with them import them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats  # type: ignore[import-untyped]
-from sklearn.metrics import cohen_kappa_score  # type: ignore[import-untyped]
-from statsmodels.stats.contingency_tables import mcnemar as their_mcnemar  # type: ignore[import-untyped]
-from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
-from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
 
 from pytest_toolemu.analysis.statistics.agreement import (
     Weights,
@@ -48,6 +46,8 @@ SCORES = st.integers(0, 3)
 
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_the_wilson_interval_equals_that_of_statsmodels(counts: tuple[int, int]) -> None:
+    from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
+
     successes, n = counts
     for level in (0.8, 0.95, 0.99):
         assert wilson_interval(successes, n, level) == pytest.approx(
@@ -89,6 +89,8 @@ def test_equal_cases_still_have_an_interval() -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_the_interval_of_a_mean_of_zeros_and_ones_is_clopper_pearson(counts: tuple[int, int]) -> None:
+    from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
+
     ones, n = counts
     estimate = mean_estimate([[1.0]] * ones + [[0.0]] * (n - ones), (0, 1))
     assert estimate is not None
@@ -110,6 +112,8 @@ def test_the_interval_of_a_mean_equals_a_simulation_of_gaffkes_bound() -> None:
 
 
 def test_the_interval_of_many_values_equals_students_t() -> None:
+    from scipy import stats  # type: ignore[import-untyped]
+
     draw = random.Random(2)
     values = [draw.choice([0, 1, 1, 2, 3, 3, 3]) for _ in range(5000)]
     reference = stats.ttest_1samp(values, 0).confidence_interval(0.95)
@@ -202,6 +206,8 @@ def test_a_perfect_kappa_still_has_an_interval() -> None:
 
 def test_kappa_of_a_rater_with_constant_ratings_is_undefined() -> None:
     """The formula gives 0, also in every resample; the interval [0, 0] would say nothing about the judge."""
+    from sklearn.metrics import cohen_kappa_score  # type: ignore[import-untyped]
+
     labels = [0, 3] * 20
     assert cohen_kappa(labels, [3] * 40) == cohen_kappa_score(labels, [3] * 40) == 0
     assert kappa_estimate(labels, [3] * 40) is kappa_estimate([3] * 40, labels) is None
@@ -235,6 +241,8 @@ def test_the_interval_of_alpha_depends_on_cases_not_on_trials() -> None:
 
 
 def test_the_interval_of_kappa_is_close_to_resampling_scikit_learns_kappa() -> None:
+    from sklearn.metrics import cohen_kappa_score  # type: ignore[import-untyped]
+
     draw = random.Random(6)
     first = [draw.randint(0, 3) for _ in range(80)]
     second = [score if draw.random() < 0.6 else draw.randint(0, 3) for score in first]
@@ -255,6 +263,8 @@ def test_the_interval_of_kappa_is_close_to_resampling_scikit_learns_kappa() -> N
 
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_mcnemars_test_equals_that_of_statsmodels(worse: int, better: int) -> None:
+    from statsmodels.stats.contingency_tables import mcnemar as their_mcnemar  # type: ignore[import-untyped]
+
     two_sided = their_mcnemar([[5, worse], [better, 5]], exact=True).pvalue
     smaller = min(mcnemar_p_value(worse, better), mcnemar_p_value(better, worse))
     assert min(1.0, 2 * smaller) == pytest.approx(two_sided, abs=1e-9)
@@ -288,6 +298,8 @@ def test_the_interval_and_the_test_of_a_mean_are_consistent() -> None:
 @settings(max_examples=25)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.sampled_from([0.01, 0.05, 0.2]))
 def test_holms_correction_equals_that_of_statsmodels(p_values: list[float], level: float) -> None:
+    from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gc, "collect", lambda: 0)  # statsmodels collects the garbage of all earlier tests in each call
         expected = multipletests(p_values, level, method="holm")[0].tolist()

@@ -1,4 +1,7 @@
-"""Each metric: compared with values computed by hand, with scikit-learn, and with NumPy, and checked for general properties."""
+"""Each metric: compared with values computed by hand, with scikit-learn, and with NumPy, and checked for general properties.
+
+scikit-learn takes long to import, so only the test that compares with it imports it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn import metrics as sklearn_metrics  # type: ignore[import-untyped]
 
 from pytest_toolemu.analysis.statistics.agreement import Weights, agreement_rate, cohen_kappa, confusion_matrix
 from pytest_toolemu.analysis.statistics.description import (
@@ -79,6 +81,8 @@ def test_the_interval_of_a_proportion_is_the_wilson_interval() -> None:
 @settings(deadline=None)
 @given(PAIRS)
 def test_kappa_and_confusion_equal_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+    from sklearn import metrics as sklearn_metrics  # type: ignore[import-untyped]
+
     first, second = sides(pairs)
     assert confusion_matrix(first, second) == sklearn_metrics.confusion_matrix(first, second, labels=SCORES).tolist()
     for weights in get_args(Weights):
