@@ -70,7 +70,7 @@ def test_an_agent_inferior_by_the_margin_rarely_passes() -> None:
     gates = Gates(gates=(gate,), baseline="baseline.json")
     passed = 1 - alarms(random.Random(4), 144, 1, worse=0.15, gates=gates)
     assert passed <= HIGHEST
-    assert alarms(random.Random(5), 600, 1, worse=0, gates=gates, sessions=60) <= 0.2
+    assert alarms(random.Random(5), 360, 1, worse=0, gates=gates, sessions=60) <= 0.2
 
 
 SHAPES = {
