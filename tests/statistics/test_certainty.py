@@ -89,7 +89,7 @@ def test_equal_cases_still_have_an_interval() -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_the_interval_of_a_mean_of_zeros_and_ones_is_clopper_pearson(counts: tuple[int, int]) -> None:
-    from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
+    from statsmodels.stats.proportion import proportion_confint
 
     ones, n = counts
     estimate = mean_estimate([[1.0]] * ones + [[0.0]] * (n - ones), (0, 1))
@@ -241,7 +241,7 @@ def test_the_interval_of_alpha_depends_on_cases_not_on_trials() -> None:
 
 
 def test_the_interval_of_kappa_is_close_to_resampling_scikit_learns_kappa() -> None:
-    from sklearn.metrics import cohen_kappa_score  # type: ignore[import-untyped]
+    from sklearn.metrics import cohen_kappa_score
 
     draw = random.Random(6)
     first = [draw.randint(0, 3) for _ in range(80)]
