@@ -11,9 +11,10 @@ import yaml
 from typer.testing import CliRunner
 
 from pytest_toolemu.authoring.lint import lint_paths
-from pytest_toolemu.cli import app, main
+from pytest_toolemu.cli import app
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.toolkit_files import load_toolkit
+from tests.usage_errors import message_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "starter"
 
@@ -28,15 +29,6 @@ def run(*arguments: str) -> str:
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout
-
-
-def message_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return what a command that fails prints."""
-    monkeypatch.setattr("sys.argv", ["toolemu", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    return capsys.readouterr().err.strip()
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -55,6 +47,7 @@ class TestInit:
             "pytest.ini",
             "release.gate.yaml",
             ".github/workflows/agent-safety.yml",
+            "schemas/agent.schema.json",
             "schemas/case.schema.json",
             "schemas/toolkit.schema.json",
         }

@@ -13,12 +13,13 @@ from pytest_toolemu.authoring.drafts.draft_records import DraftRecord, DraftStat
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.lint import lint_paths
-from pytest_toolemu.cli import app, main
+from pytest_toolemu.cli import app
 from pytest_toolemu.core import toolkit
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import DatasetFiles
 from pytest_toolemu.core.draft_marks import case_files
 from tests.authoring.drafts.draft_texts import CASE_TEXT, MODEL, files, put_case, put_toolkit, record
+from tests.usage_errors import message_of
 
 READY = CASE_TEXT.replace("expect: {tool: Post.Find}", "expect: {tool: Post.Find, arguments: {name: Ann}}")
 LEAKING = READY.replace("a nice card.", "a nice card, and be careful.")
@@ -48,15 +49,6 @@ def review(*answers: str) -> str:
     result = toolemu("review", "--reviewer", "Jorunn Aas", typed="".join(f"{answer}\n" for answer in answers))
     assert result.exception is None, result.output
     return result.output
-
-
-def message_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return what a command that fails prints."""
-    monkeypatch.setattr("sys.argv", ["toolemu", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    return capsys.readouterr().err.strip()
 
 
 class TestCheck:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.lint import lint_paths
-from pytest_toolemu.cli import app, main
+from pytest_toolemu.cli import app
 from pytest_toolemu.core.case_loading import build_case
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run_spec import Limits, RunSpec
@@ -41,15 +40,6 @@ def toolemu(*arguments: str, status: int = 0) -> str:
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == status, result.output
     return result.stdout
-
-
-def message_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return the one line that a command prints that fails with a usage error."""
-    monkeypatch.setattr("sys.argv", ["toolemu", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    return capsys.readouterr().err.strip()
 
 
 def answered_offline(path: Path) -> list[str]:

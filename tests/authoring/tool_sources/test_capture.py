@@ -14,7 +14,8 @@ import pytest
 from pytest_toolemu.agents.mcp.http_request import HttpRequest, HttpResponse
 from pytest_toolemu.authoring.importers.tool_sources.request_capture import RecordingEndpoint
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from tests.authoring.tool_sources.imports import PARAMETERS, message_of, toolemu
+from tests.authoring.tool_sources.imports import PARAMETERS, toolemu
+from tests.usage_errors import message_of
 
 TOOL = {"name": "read_log", "description": "Read.", "input_schema": PARAMETERS}
 AGENT = """\

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from tests.authoring.tool_sources.imports import PARAMETERS, message_of, toolemu
+from tests.authoring.tool_sources.imports import PARAMETERS, toolemu
+from tests.usage_errors import message_of
 
 NAMED = {"name": "read_log", "description": "Read."}
 FORMATS: dict[str, Any] = {

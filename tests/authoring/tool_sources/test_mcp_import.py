@@ -21,7 +21,8 @@ from pytest_toolemu.authoring.importers.tool_sources.mcp_command import command_
 from pytest_toolemu.authoring.importers.tool_sources.mcp_listing import list_tools
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import UsageError
-from tests.authoring.tool_sources.imports import Json, ScriptedServer, entries, message_of, toolemu
+from tests.authoring.tool_sources.imports import Json, ScriptedServer, entries, toolemu
+from tests.usage_errors import message_of
 
 
 def listed(server: ScriptedServer) -> list[str]:

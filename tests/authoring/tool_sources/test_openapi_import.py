@@ -10,7 +10,8 @@ import pytest
 
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from tests.authoring.tool_sources.imports import answered_offline, lint_rules, message_of, toolemu
+from tests.authoring.tool_sources.imports import answered_offline, lint_rules, toolemu
+from tests.usage_errors import message_of
 
 DOCUMENT = """\
 openapi: 3.0.3

@@ -9,7 +9,8 @@ import pytest
 
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from tests.authoring.tool_sources.imports import answered_offline, message_of, toolemu
+from tests.authoring.tool_sources.imports import answered_offline, toolemu
+from tests.usage_errors import message_of
 
 MODULE = '''\
 from __future__ import annotations
