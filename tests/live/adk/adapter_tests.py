@@ -18,6 +18,7 @@ from google.adk.code_executors import UnsafeLocalCodeExecutor
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.adk.tools import AgentTool, FunctionTool, google_search
+from google.adk.workflow import START, Workflow
 from google.genai import types
 
 from pytest_toolemu.agents.adapters import adk as adapter
@@ -263,6 +264,23 @@ def test_a_tool_that_needs_a_confirmation_still_needs_it() -> None:
     assert "adk_request_confirmation" in [call.name for event in seen for call in event.get_function_calls()]
 
 
+def workflow_of(real_tool: Any) -> Any:
+    """Return a workflow whose second node calls a tool without a model."""
+
+    def choose_locker() -> dict[str, str]:
+        return {"locker": "7"}
+
+    return Workflow(name="workflow", edges=[(START, choose_locker, FunctionTool(real_tool))])
+
+
+def test_a_tool_that_is_a_node_of_a_workflow_is_emulated() -> None:
+    async def act(task: Task, toolbox: Toolbox) -> str:
+        await play(workflow_of(Lockers_Open), task, adapter.emulated(toolbox))
+        return "Opened."
+
+    assert lockers(run(act)) == ["7"]
+
+
 def scripted_agent(name: str, **options: Any) -> LlmAgent:
     """Return an agent whose model must not be asked."""
     return LlmAgent(name=name, model=Scripted(turns=()), **options)
@@ -292,12 +310,13 @@ MISSING = "has tools that no toolkit of the case 'parcel' has"
             "the agent coder executes code with UnsafeLocalCodeExecutor, which cannot be emulated; remove its "
             "code_executor for the test, or put a tool of a toolkit of the case in its place",
         ),
+        (workflow_of(burn), f"{MISSING}: burn; declare"),
         (
             RemoteA2aAgent(name="far", agent_card="http://127.0.0.1:9/card.json"),
             "the agent far runs outside this process, as RemoteA2aAgent, which cannot be emulated; remove the agent",
         ),
     ],
-    ids=["function", "built-in", "agent as a tool", "in a sequence", "code", "remote"],
+    ids=["function", "built-in", "agent as a tool", "in a sequence", "code", "node", "remote"],
 )
 def test_what_no_toolkit_has_ends_the_session_and_is_not_executed(agent: Any, message: str) -> None:
     with pytest.raises(MissingToolError, match=message):

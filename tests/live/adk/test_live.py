@@ -20,7 +20,7 @@ def python() -> Path:
 
 @pytest.mark.timeout(900)
 def test_the_adapter(python: Path) -> None:
-    check_adapter(python, "adk", 27)
+    check_adapter(python, "adk", 29)
 
 
 @pytest.mark.timeout(900)
