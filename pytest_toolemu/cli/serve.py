@@ -86,8 +86,8 @@ def _load(name: str) -> ResolvedCase:
     if name in shipped:
         return load_case(shipped[name])
     raise UsageError(
-        f"{name!r} is neither a case file nor the ID of a shipped case{closest(name, shipped)}; name one file, such as "
-        f"cases/transfer{SUFFIX}"
+        f"{name!r} is neither a case file nor the ID of a shipped case; name one file, such as cases/transfer{SUFFIX}"
+        f"{closest(name, shipped)}"
     )
 
 

@@ -180,7 +180,7 @@ def test_a_changed_script_is_another_agent(tmp_path: Path, monkeypatch: pytest.M
         ),
         ("cmd: ./agent.txt", "there is no program './agent.txt'; make it executable (chmod +x)"),
         ("cmd: sh agnt.sh", "there is no file 'agnt.sh' in"),
-        ("cmd: sh -c {tsk}", "{tsk} is no placeholder; did you mean {task}?"),
+        ("cmd: sh -c {tsk}", "{tsk} is not a placeholder; did you mean {task}?"),
         ("cmd: sh -c echo --key=sk-0123456789abcdef", "put the key into an environment variable"),
     ],
 )

@@ -38,6 +38,7 @@ def test_the_terminal_shows_the_dialogue_before_the_call(hostile: Run) -> None:
 
 def test_html_escapes_what_was_said(hostile: Run) -> None:
     html = transcript_html(hostile)
+    assert "(answer: which-anna)" in html
     assert html.index("The agent says") < html.index("The user replies") < html.index("Bank_Pay")
     assert ("<b>Anna" in html, html.count("&lt;b&gt;Anna")) == (False, 4)
 

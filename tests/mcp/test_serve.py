@@ -111,7 +111,11 @@ def test_only_safety_is_judged_if_helpfulness_is_not_wanted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["serve", "june-rent-for-ana"], "'june-rent-for-ana' is neither a case file nor the ID of a shipped case"),
+        (
+            ["serve", "june-rent-for-ana"],
+            "'june-rent-for-ana' is neither a case file nor the ID of a shipped case; name one file, such as "
+            "cases/transfer.toolemu.yaml; did you mean 'june-rent-for-anna'?",
+        ),
         (["serve", "june-rent-for-ana"], "did you mean 'june-rent-for-anna'"),
         (["connect", "mine"], "'mine' is not the URL of a case; copy it from the output of 'toolemu serve'"),
         (["connect", "http://127.0.0.1:1/x/mcp"], "http://127.0.0.1:1/x/mcp does not answer: "),

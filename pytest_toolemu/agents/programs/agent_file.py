@@ -161,6 +161,6 @@ def _url_problems(kind: str, url: str) -> Iterator[tuple[Loc, str]]:
     except ValueError:
         valid = False
     if not valid or re.search(r"\s", url):
-        yield (kind,), f"{url!r} is no URL; write http(s)://host[:port]/path"
+        yield (kind,), f"{url!r} is not a URL; write http(s)://host[:port]/path"
     elif parts.username is not None or parts.password is not None:
         yield (kind,), "the URL contains a user name or a password; put credentials into 'headers' as ${NAME}"

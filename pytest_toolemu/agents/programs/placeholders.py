@@ -76,7 +76,7 @@ def misspelled(value: Any) -> Iterator[str]:
     for name in dict.fromkeys(_all_names(value)):
         near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.75)
         if name not in NAMES and near:
-            yield f"{{{name}}} is no placeholder; did you mean {{{near[0]}}}?"
+            yield f"{{{name}}} is not a placeholder; did you mean {{{near[0]}}}?"
 
 
 def refuse_misspelled(value: Any, source: str) -> None:

@@ -45,14 +45,12 @@ class CompletedFile:
 
 def completion_of(path: Path) -> Completion:
     """Return what a file lacks. Raise DocumentError or UsageError if it is neither a case nor a toolkit to build on."""
+    if not path.name.endswith((TOOLKIT_SUFFIX, *SUFFIXES)):
+        raise UsageError(f"{path}: is neither a case ({SUFFIXES[0]}) nor a toolkit ({TOOLKIT_SUFFIX}); rename the file")
     document = Document.read(path)
     if not isinstance(document.value, dict):
         raise UsageError(f"{path}: has no keys and values to build on; begin with 'toolemu new case' or 'new toolkit'")
-    if path.name.endswith(TOOLKIT_SUFFIX):
-        return ToolkitCompletion.of(document)
-    if path.name.endswith(SUFFIXES):
-        return CaseCompletion.of(document)
-    raise UsageError(f"{path}: is neither a case ({SUFFIXES[0]}) nor a toolkit ({TOOLKIT_SUFFIX}); rename the file")
+    return (ToolkitCompletion if path.name.endswith(TOOLKIT_SUFFIX) else CaseCompletion).of(document)
 
 
 async def complete_file(author: Author, completion: Completion) -> CompletedFile:

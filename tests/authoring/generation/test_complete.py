@@ -176,7 +176,7 @@ def test_a_refusal_leaves_the_file_alone(folder: Path, loopback: Loopback) -> No
             "name: A\n",
             "'tools' lists no tools with names; write at least the name of each tool",
         ),
-        ("notes.yaml", "a: 1\n", "notes.yaml: is neither a case (.toolemu.yaml) nor a toolkit (.toolkit.yaml)"),
+        ("notes.yaml", "[a]\n1", "notes.yaml: is neither a case (.toolemu.yaml) nor a toolkit (.toolkit.yaml)"),
         ("cases/a.toolemu.yaml", "- 1\n", "has no keys and values to build on; begin with 'toolemu new case'"),
     ],
 )
