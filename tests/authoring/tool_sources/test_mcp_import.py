@@ -131,9 +131,9 @@ class TestCommand:
             (["echo", "hello"], "echo hello: ended before it answered initialize: ended with status 0; stderr: empty; "
              "stdout has a line that is not JSON: 'hello'"),
             (["sh", "-c", "echo no key >&2; exit 3"], "ended before it answered initialize: ended with status 3; stderr: no key"),
-            (["yes", REQUEST_OF_A_SERVER], "did not answer initialize in time (is still running; stderr: empty); give it"),
-            (["sleep", "600"], "sleep 600: did not answer initialize in time (is still running; stderr: empty); give it "
-             "more with --timeout, and check that it is an MCP server"),
+            (["yes", REQUEST_OF_A_SERVER], "did not answer initialize in time (is still running; stderr: empty); raise"),
+            (["sleep", "600"], "sleep 600: did not answer initialize in time (is still running; stderr: empty); raise "
+             "--timeout, and check that it is an MCP server"),
         ],
     )  # fmt: skip
     def test_a_command_that_is_no_server_gets_one_message(
@@ -297,7 +297,7 @@ class TestUrl:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["http://127.0.0.1:9/mcp"], "http://127.0.0.1:9/mcp: cannot be reached: "),
+            (["http://127.0.0.1:9/mcp"], "http://127.0.0.1:9/mcp: cannot be reached: Connection refused; check"),
             (["ftp://a/b"], "ftp://a/b: is not a URL; write it as https://HOST/PATH"),
             (["http://[::1"], "http://[::1: is not a URL; write it as https://HOST/PATH"),
             (["http://u:s3@127.0.0.1:9"], "127.0.0.1: the URL contains a name or a password; give them with --header"),
@@ -324,7 +324,7 @@ class TestUrl:
             threading.Thread(target=drip, args=(listener,), daemon=True).start()
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
             error = message_of(monkeypatch, capsys, "toolkit", "import", "mcp", url, "--timeout", "0.2")
-        assert error == f"{url}: did not answer in time; give it more with --timeout"
+        assert error == f"{url}: did not answer in time; raise --timeout"
 
     def test_nothing_but_this_machine_is_reached_offline(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -125,7 +125,7 @@ class HttpReply:
                 raise UsageError(f"{self._name}: the reply has over {MAX_BYTES:,} bytes, which is more than is read")
             yield block
             if time.monotonic() > self._deadline:
-                raise UsageError(f"{self._name}: the reply did not end in time; give it more with --timeout")
+                raise UsageError(f"{self._name}: the reply did not end in time; raise --timeout")
 
 
 def _line(parts: list[bytes]) -> str:
@@ -170,7 +170,8 @@ def opened(
     except urllib.error.HTTPError as error:
         raise UsageError(f"{name}: {_refusal(error, remedies or {})}") from None
     except TimeoutError:
-        raise UsageError(f"{name}: did not answer in time; give it more with --timeout") from None
+        raise UsageError(f"{name}: did not answer in time; raise --timeout") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
+        cause = getattr(error, "reason", None) or error
+        reason = getattr(cause, "strerror", None) or cause
         raise UsageError(f"{name}: cannot be reached: {reason}; check the URL and the network") from None
