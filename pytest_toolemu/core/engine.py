@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+
+# Bound now: an agent may replace these functions in their module.
+from asyncio import get_running_loop, timeout
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import time
@@ -174,7 +177,7 @@ async def _canceled_after_stop(toolbox: Toolbox) -> AsyncIterator[None]:
     Some frameworks catch even a BaseException of a tool and report it to their model, which would then go on, at the
     user's expense, until the case times out.
     """
-    loop, turn = asyncio.get_running_loop(), asyncio.timeout(None)
+    loop, turn = get_running_loop(), timeout(None)
 
     async def limit_turn() -> None:
         await toolbox.stopped.wait()
