@@ -24,7 +24,7 @@ from pytest_toolemu.reporting.transcript_terminal import transcript_lines
 from pytest_toolemu.sessions.reader import run_files
 from tests.reporting.runs import HOSTILE, hostile, run, session
 
-SECRET = "sk-0123456789abcdef"
+SECRET = "sk-4567890123cdefab"
 # Characters that move the cursor, hide text or change its direction; line ends are allowed.
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
