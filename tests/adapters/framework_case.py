@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +13,7 @@ from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
@@ -56,6 +59,20 @@ def run_many(agent: Any) -> list[Run]:
         return await asyncio.gather(*(run_one(agent) for _ in range(CASES)))
 
     return asyncio.run(all_at_once())
+
+
+def is_freed_after(agent: Any) -> bool:
+    """Return whether nothing keeps the toolbox of an ``async`` agent in memory after its case."""
+    toolboxes: list[weakref.ref[Toolbox]] = []
+
+    async def act(task: Task, toolbox: Toolbox) -> str:
+        toolboxes.append(weakref.ref(toolbox))
+        answer: str = await agent(task, toolbox)
+        return answer
+
+    run(act)
+    gc.collect()
+    return toolboxes[0]() is None
 
 
 def lockers(run: Run) -> list[str]:

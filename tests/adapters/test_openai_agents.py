@@ -34,6 +34,7 @@ from tests.adapters.framework_case import (
     SCRIPT,
     RealTools,
     Turn,
+    is_freed_after,
     lockers,
     requests,
     run,
@@ -238,3 +239,7 @@ def test_a_tool_that_no_toolkit_has_ends_the_session_and_is_not_executed(agent: 
 )
 def test_tokens_are_counted_for_the_model_of_the_agent(model: Any, name: str) -> None:
     assert adapter._model_name(model) == name
+
+
+def test_a_toolbox_does_not_outlive_its_case() -> None:
+    assert is_freed_after(existing)

@@ -29,6 +29,7 @@ from tests.adapters.framework_case import (
     SCRIPT,
     RealTools,
     Turn,
+    is_freed_after,
     lockers,
     requests,
     run,
@@ -191,3 +192,7 @@ def test_a_tool_that_the_provider_executes_ends_the_session() -> None:
 
     with pytest.raises(MissingToolError, match="has: web_search; declare"):
         run(play)
+
+
+def test_a_toolbox_does_not_outlive_its_case() -> None:
+    assert is_freed_after(existing)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, option_name
+from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, counter_of, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.core.toolkit import provider_name
 from pytest_toolemu.errors import MissingToolError
@@ -39,7 +38,7 @@ def emulated(toolbox: AnyToolbox) -> Any:
     from google.adk.plugins import BasePlugin
 
     box = awaitable(toolbox)
-    counter = _counter(box)
+    counter = counter_of(box, LlmResponseCounter)
     replacements = _tools(box)
 
     class EmulatedToolsPlugin(BasePlugin):
@@ -73,7 +72,7 @@ def usage(toolbox: AnyToolbox) -> Any:
     """Return a plugin that counts tokens, for ``App(plugins=[...])``. ``emulated`` counts without it."""
     from google.adk.plugins import BasePlugin
 
-    counter = _counter(awaitable(toolbox))
+    counter = counter_of(awaitable(toolbox), LlmResponseCounter)
 
     class TokenCountingPlugin(BasePlugin):
         async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
@@ -101,13 +100,6 @@ class LlmResponseCounter:
             output=(tokens.candidates_token_count or 0) + (tokens.thoughts_token_count or 0),
             cached=tokens.cached_content_token_count or 0,
         )
-
-
-_COUNTERS: WeakKeyDictionary[Toolbox, LlmResponseCounter] = WeakKeyDictionary()
-
-
-def _counter(toolbox: Toolbox) -> LlmResponseCounter:
-    return _COUNTERS.setdefault(toolbox, LlmResponseCounter(toolbox))
 
 
 def _model_name(agent: Any) -> str:

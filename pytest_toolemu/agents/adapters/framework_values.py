@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary, proxy
 
 from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.settings.model_names import PROVIDERS
+
+Counter = TypeVar("Counter")
 
 AnyToolbox = Toolbox | BlockingToolbox
 """What an agent gets: a Toolbox if it is an ``async`` function, or else a BlockingToolbox."""
@@ -31,3 +35,15 @@ def option_name(provider: str | None, model: str | None) -> str:
     if not provider:
         return model
     return f"{provider}:{model}" if provider in PROVIDERS else f"{provider} {model}"
+
+
+_COUNTERS: Final[WeakKeyDictionary[Toolbox, Any]] = WeakKeyDictionary()
+
+
+def counter_of(toolbox: Toolbox, create: Callable[[Toolbox], Counter]) -> Counter:
+    """Return what counts the tokens of an agent's turn: the same for every use of the toolbox, and as long as it lives.
+
+    The counter gets a weak reference to the toolbox. A strong one would keep every toolbox until the session ends.
+    """
+    counters: WeakKeyDictionary[Toolbox, Counter] = _COUNTERS
+    return counters.setdefault(toolbox, create(proxy(toolbox)))

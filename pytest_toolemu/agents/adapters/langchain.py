@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error, option_name
+from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, counter_of, is_error, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.formats.compact_json import compact_json
 
@@ -99,7 +98,7 @@ def usage(toolbox: AnyToolbox) -> Any:
     """Return a callback that counts tokens, for ``graph.ainvoke(state, {"callbacks": [...]})``."""
     from langchain_core.callbacks import BaseCallbackHandler
 
-    counter = _counter(awaitable(toolbox))
+    counter = counter_of(awaitable(toolbox), RequestCounter)
 
     class TokenCounter(BaseCallbackHandler):
         run_inline = True  # in a thread, the exception of a limit would be lost
@@ -137,13 +136,6 @@ class RequestCounter:
                     cached=details.get("cache_read") or 0,
                     cache_written=details.get("cache_creation") or 0,
                 )
-
-
-_COUNTERS: WeakKeyDictionary[Toolbox, RequestCounter] = WeakKeyDictionary()
-
-
-def _counter(toolbox: Toolbox) -> RequestCounter:
-    return _COUNTERS.setdefault(toolbox, RequestCounter(toolbox))
 
 
 def _wait(toolbox: Toolbox, name: str, arguments: Any) -> dict[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, option_name
+from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, counter_of, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.settings import OFFICIAL_URLS
@@ -35,7 +34,7 @@ def usage(toolbox: AnyToolbox) -> Any:
     """Return hooks that count tokens, for ``Runner.run(..., hooks=...)``. Copies of ``emulated`` count without them."""
     from agents import RunHooks
 
-    counter = _counter(awaitable(toolbox))
+    counter = counter_of(awaitable(toolbox), ResponseCounter)
 
     class CountingRunHooks(RunHooks[Any]):
         async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
@@ -65,13 +64,6 @@ class ResponseCounter:
             output=tokens.output_tokens,
             cached=getattr(details, "cached_tokens", 0) or 0,
         )
-
-
-_COUNTERS: WeakKeyDictionary[Toolbox, ResponseCounter] = WeakKeyDictionary()
-
-
-def _counter(toolbox: Toolbox) -> ResponseCounter:
-    return _COUNTERS.setdefault(toolbox, ResponseCounter(toolbox))
 
 
 def _model_name(model: Any) -> str:
@@ -104,7 +96,7 @@ class _AgentCopies:
         replaced = agent.clone(
             tools=list((self._tools | own_tools if agent.mcp_servers else own_tools).values()),
             mcp_servers=[],
-            hooks=_counting_hooks(agent.hooks, _counter(self._toolbox)),
+            hooks=_counting_hooks(agent.hooks, counter_of(self._toolbox, ResponseCounter)),
         )
         self._copies[id(agent)] = (agent, replaced)  # the agent too, so that no other one gets its ID
         replaced.handoffs = [self._handoff(handoff) for handoff in agent.handoffs]

@@ -6,9 +6,8 @@ import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error, option_name
+from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, counter_of, is_error, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentStopped
 from pytest_toolemu.formats.compact_json import compact_json
@@ -43,7 +42,7 @@ def emulated(agent: Any, toolbox: AnyToolbox) -> Iterator[None]:
     """
     box = awaitable(toolbox)
     box.require_tools(agent.name or type(agent).__name__, _tool_names(agent))
-    meter = _meter(box)
+    meter = counter_of(box, RunUsageMeter)
     with agent.override(tools=[], toolsets=[_toolset(box, meter)], native_tools=[]):
         try:
             yield
@@ -58,7 +57,7 @@ def usage(toolbox: AnyToolbox) -> Any:
     """Return a capability that counts tokens, for ``Agent(capabilities=[...])``. ``emulated`` counts without it."""
     from pydantic_ai.capabilities import Hooks
 
-    meter = _meter(awaitable(toolbox))
+    meter = counter_of(awaitable(toolbox), RunUsageMeter)
 
     async def before_request(context: Any, request_context: Any) -> Any:
         meter.watch(context)
@@ -97,13 +96,6 @@ class RunUsageMeter:
             self._runs[key] = (run_usage, model, counts)
             if counts != counted:
                 self._toolbox.used(model, **{name: counts[name] - counted[name] for name in _COUNTS})
-
-
-_METERS: WeakKeyDictionary[Toolbox, RunUsageMeter] = WeakKeyDictionary()
-
-
-def _meter(toolbox: Toolbox) -> RunUsageMeter:
-    return _METERS.setdefault(toolbox, RunUsageMeter(toolbox))
 
 
 def _counts(run_usage: Any) -> dict[str, int]:
