@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from json import dumps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -18,11 +19,20 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.case import ResolvedCase
 
 
+# An item may be prepared in its turn, on the main thread, while a thread prepares it before its turn.
+_LOCK: Final = threading.Lock()
+
+
 def case_in_world(item: pytest.Item, services: Services) -> ResolvedCase:
     """Return the item's case in its world. Raise NotRunError if the world was not built.
 
     An estimate builds nothing, so its cases have their own rows in place of those that would be built.
     """
+    with _LOCK:
+        return _case_in_world(item, services)
+
+
+def _case_in_world(item: pytest.Item, services: Services) -> ResolvedCase:
     planned = item.stash.get(PLANNED_WORLD, None)
     if planned is None:
         return item.stash[RESOLVED_CASE]
