@@ -84,7 +84,7 @@ def check(
 
 
 def open_drafts(folder: Path) -> tuple[DraftStore, tuple[Draft, ...]]:
-    """Return the store and its undecided drafts. Raise UsageError if the folder does not exist."""
+    """Return the store and its undecided drafts. Raise UsageError if this is not a folder of drafts."""
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore
     from pytest_toolemu.core.draft_marks import DRAFT_SUFFIX
     from pytest_toolemu.errors import UsageError
@@ -96,6 +96,10 @@ def open_drafts(folder: Path) -> tuple[DraftStore, tuple[Draft, ...]]:
     if folder.name in _PARTS and any(folder.glob(f"*{DRAFT_SUFFIX}")):
         raise UsageError(f"{folder}: is a part of a folder of drafts; name the whole folder, {folder.parent}")
     store = DraftStore(folder)
+    if any(folder.iterdir()) and not any(store.drafts()):
+        raise UsageError(
+            f"{folder}: contains no draft; name the folder that 'toolemu generate' wrote, or run that command again"
+        )
     return store, store.undecided()
 
 

@@ -133,6 +133,16 @@ class TestCheck:
         (folder / "drafts").mkdir()
         assert toolemu("check").output == "drafts: no draft waits for a decision\n"
 
+    def test_a_folder_of_something_else_is_an_error(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (folder / "cases").mkdir()
+        (folder / "cases/thank-ann.toolemu.yaml").write_text(READY, encoding="utf-8")
+        for command in ("check", "review"):
+            assert message_of(monkeypatch, capsys, command, "cases") == (
+                "cases: contains no draft; name the folder that 'toolemu generate' wrote, or run that command again"
+            )
+
 
 class TestAccept:
     def test_accepted_drafts_move_into_the_suite_with_their_provenance(self, store: DraftStore, folder: Path) -> None:
