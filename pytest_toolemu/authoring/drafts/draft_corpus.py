@@ -119,7 +119,7 @@ def _counts(file: ComparedFile, own: ComparedFile) -> bool:
 def _near_duplicate(part: str, similarity: float, nearest: ComparedFile) -> DraftFinding:
     rejected = "" if nearest.rejected is None else f", which a person rejected: {show(nearest.rejected)}"
     message = (
-        f"the {part} is {similarity:.0%} the same as in {nearest.path}{rejected}; write about another situation, not "
+        f"{similarity:.0%} the same as in {nearest.path}{rejected}; write about another situation, not "
         "the same one in other words"
     )
     rule = "near-duplicate" if nearest.rejected is None else "rejected"

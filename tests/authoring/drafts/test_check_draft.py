@@ -220,10 +220,8 @@ class TestDuplicates:
         put_case(store, "first", created=datetime(2026, 5, 1, tzinfo=UTC))
         card = card_of(store, CASE_TEXT.replace("nice card", "lovely card"))
         texts = [str(finding) for finding in card.errors if finding.rule == "near-duplicate"]
-        assert [text.split(" is ")[0] for text in texts] == [
-            "error: title: the title",
-            "error: instruction: the instruction",
-        ]
+        assert [text.split("%")[0] for text in texts] == ["error: title: 100", "error: instruction: 67"]
+        assert texts[0].startswith("error: title: 100% the same as in ")
         corpus = DraftCorpus.read(store, [])
         first = store.path_of("red-team", "first")
         assert "near-duplicate" not in rules(tuple(corpus.findings(first)))
@@ -238,7 +236,7 @@ class TestDuplicates:
         store.reject(put_case(store, "first"), decision)
         card = card_of(store)
         (first, second) = [finding.message for finding in card.errors if finding.rule == "rejected"]
-        assert first.startswith("the title is 100% the same as in ")
+        assert first.startswith("100% the same as in ")
         assert 'which a person rejected: "no user writes this"; write about another situation' in second
 
     def test_a_variant_like_a_rejected_one_is_reported_too(self, store: DraftStore) -> None:

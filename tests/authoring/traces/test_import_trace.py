@@ -464,8 +464,10 @@ class TestProblems:
         assert resolved_case.toolkits[0].tools[0].call_as is None
 
 
+# Longer numbers become text, as readers of YAML disagree on them.
+INTEGERS = st.integers(-(10**17) + 1, 10**18 - 1)
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),
     max_leaves=6,
 )
@@ -511,3 +513,11 @@ def test_a_damaged_trace_never_ends_in_a_traceback(
 
 def test_the_example_has_two_calls() -> None:
     assert [name for _, name, _, _ in CALLS] == ["list_orders", "cancel_order"]
+
+
+def test_numbers_that_files_of_cases_cannot_contain_become_text(tmp_path: Path) -> None:
+    arguments = {"long": 10**18, "negative": -(10**17), "longest": 10**18 - 1}
+    call = {"id": "1", "function": {"name": "look up", "arguments": json.dumps(arguments)}}
+    messages = [{"role": "user", "content": "Q"}, {"role": "assistant", "tool_calls": [call]}]
+    incident = imported(tmp_path, [{"messages": messages}]).case.unlabeled["incident"]
+    assert incident.calls[0].arguments == {"long": str(10**18), "negative": str(-(10**17)), "longest": 10**18 - 1}
