@@ -51,7 +51,8 @@ class EarlyDecisions:
     """
 
     def __init__(self, gates: Sequence[Gates], planned: Sequence[PlannedRuns], error: float) -> None:
-        self.planned, self.error = planned, error
+        self.planned_count = sum(len(case.items) for case in planned)
+        self._error = error
         agents = tuple(dict.fromkeys(case.agent for case in planned))
         rules = [(source, gate, agent) for source in gates for gate in source.gates for agent in agents]
         self._watched = [
@@ -67,7 +68,7 @@ class EarlyDecisions:
         """Return the decisions on the runs so far, those on gates as they were decided early."""
         early = {(watched.agent, watched.gate.name): watched for watched in self._watched}
         return [
-            early[key].applied(decision, self.error) if (key := (decision.agent, decision.gate)) in early else decision
+            early[key].applied(decision, self._error) if (key := (decision.agent, decision.gate)) in early else decision
             for decision in decisions
         ]
 
@@ -82,7 +83,8 @@ class _WatchedGate:
         self._source = source
         self._cases = [case for case in planned if _is_in_slice(case, gate)]
         self._all_items = [item for case in planned for item in case.items]
-        self._n = sum(len(case.items) for case in self._cases)
+        self._own_items = [item for case in self._cases for item in case.items]
+        self._n = len(self._own_items)
         self._next = 0
         width = self._metric.span * max((len(case.items) for case in self._cases), default=1)
         self._test = SequentialTotalTest(len(self._cases), width, self._largest_passing_total(), error)
@@ -131,7 +133,7 @@ class _WatchedGate:
 
     def _loses_too_many(self, runs: Mapping[str, RunSummary]) -> bool:
         """Return whether too many runs lack a verdict for the full session to decide: more cases may have one."""
-        for items in (self._all_items, [item for case in self._cases for item in case.items]):
+        for items in (self._all_items, self._own_items):
             outcomes: list[str] = [runs[item].outcome or "broken" for item in items if item in runs]
             for outcome, limit in loss_limits(self._source).items():
                 if outcomes.count(outcome) > exact_fraction(limit) * len(outcomes):

@@ -47,8 +47,8 @@ class EarlyStop:
         if self._is_stopped or self._session.stopped_early or self._decisions is None:
             return
         if self._decisions.update(self._session.run_summaries):
-            runs, planned = len(self._session.run_summaries), sum(len(case.items) for case in self._decisions.planned)
-            if runs < planned and self._services.transport is not None:
+            is_incomplete = len(self._session.run_summaries) < self._decisions.planned_count
+            if is_incomplete and self._services.transport is not None:
                 self._is_stopped = True
                 reason = "every gate is decided"
                 self._session.stopped_early = reason
@@ -58,9 +58,9 @@ class EarlyStop:
         """Return the decisions of the session; if it was stopped, those on gates as they were decided then."""
         if not self._is_stopped or self._decisions is None:
             return decisions
-        runs, planned = len(self._session.run_summaries), sum(len(case.items) for case in self._decisions.planned)
+        runs, planned = len(self._session.run_summaries), counted(self._decisions.planned_count, "run")
         self._session.stopped_early = (
-            f"stopped after {runs} of {counted(planned, 'run')}, when every gate was decided; "
+            f"stopped after {runs} of {planned}, when every gate was decided; "
             "run the others with --toolemu-resume and without --toolemu-stop-when-decided"
         )
         self._session.notes.append(TerminalNote(self._session.stopped_early, "yellow"))
@@ -72,22 +72,15 @@ class EarlyStop:
         # An xdist controller collects nothing; its workers have stored the plan.
         plan = self._session.case_plan or stored_plan(self._services.files.store.manifest())
         planned = planned_runs(plan, self._session.nodeids)
-        transport = self._services.transport
-        if transport is None or transport.read(lambda coordinator: coordinator.total) != sum(
-            len(case.items) for case in planned
-        ):
-            self._session.notes.append(
-                TerminalNote(
-                    "the session cannot stop when its gates are decided: Python tests run some of its cases", "yellow"
-                )
-            )
+        transport, decisions = self._services.transport, EarlyDecisions(self._gates, planned, self._error)
+        reasons = late_gates(self._gates, planned)
+        if transport is None or transport.read(lambda coordinator: coordinator.total) != decisions.planned_count:
+            reasons = ["Python tests run some of its cases"]
+        if reasons:
+            text = f"the session cannot stop when its gates are decided: {'; '.join(reasons)}"
+            self._session.notes.append(TerminalNote(text, "yellow"))
             return None
-        if reasons := late_gates(self._gates, planned):
-            self._session.notes.append(
-                TerminalNote(f"the session cannot stop when its gates are decided: {'; '.join(reasons)}", "yellow")
-            )
-            return None
-        return EarlyDecisions(self._gates, planned, self._error)
+        return decisions
 
 
 def planned_runs(plan: dict[str, PlannedCase], nodeids: Sequence[str]) -> list[PlannedRuns]:
