@@ -1,0 +1,159 @@
+"""What the pages of the application share, and how a page becomes a response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from pytest_toolemu.formats.clock_text import clock_text
+from pytest_toolemu.formats.redaction import secrets
+from pytest_toolemu.reporting.html_report import page_environment
+from pytest_toolemu.ui.draft_desk import DraftDesk
+from pytest_toolemu.ui.label_samples import LabelSamples
+from pytest_toolemu.ui.playground.playground import Playground
+from pytest_toolemu.ui.run_filter import query_text
+from pytest_toolemu.ui.security import AccessRules
+from pytest_toolemu.ui.session_folder import SessionFolder
+from pytest_toolemu.ui.session_library import SessionLibrary
+from pytest_toolemu.ui.session_reader import ReadingProgress
+from pytest_toolemu.ui.session_report import ResultsCache
+from pytest_toolemu.ui.session_runs import SessionRuns
+from pytest_toolemu.ui.static_files import asset_url
+
+if TYPE_CHECKING:
+    import jinja2
+
+NAVIGATION: Final = (
+    ("Sessions", "/"),
+    ("Compare", "/compare"),
+    ("Label", "/label"),
+    ("Review", "/review"),
+    ("Playground", "/playground"),
+)
+"""Titles and paths in the header of every page."""
+
+SESSION_TABS: Final = (("Results", "results"), ("Runs", "runs"))
+"""Titles and last parts of the paths of the pages of one session."""
+
+HIDDEN_IF_READ_ONLY: Final = ("/playground",)
+"""Paths in ``NAVIGATION`` of pages that are of no use without changing something."""
+
+_MAX_TEXT: Final = 500
+_THEMES: Final = ("light", "dark")
+
+
+@dataclass(frozen=True)
+class ProjectFolders:
+    """Where a project has its files besides the run directory. The folders need not exist."""
+
+    labels: Path = Path("labels")
+    cases: Path = Path("cases")
+    drafts: Path = Path("drafts")
+    suite: Path = Path()
+    """Where accepted drafts move: the folder with ``cases/`` and ``toolkits/``."""
+
+
+@dataclass(frozen=True)
+class UiContext:
+    """Everything that pages use: the sessions of a run directory, other folders, and who may do what."""
+
+    directory: Path
+    rules: AccessRules
+    folders: ProjectFolders = ProjectFolders()
+    starting: str = ""
+    """ID of the session whose process runs the application, which may not have begun; empty if there is none."""
+    library: SessionLibrary = field(init=False)
+    labels: LabelSamples = field(init=False)
+    results: ResultsCache = field(default_factory=ResultsCache, init=False)
+    playground: Playground = field(init=False)
+    drafts: DraftDesk = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", LabelSamples(self.folders.labels))
+        object.__setattr__(self, "drafts", DraftDesk(self.folders.drafts, self.folders.suite))
+        object.__setattr__(self, "library", SessionLibrary(self.directory))
+        object.__setattr__(self, "playground", Playground(self.library.directory, self.folders.cases))
+
+
+def context_of(request: Request) -> UiContext:
+    """Return the context of the application that received a request."""
+    return cast("UiContext", request.app.state.ui)
+
+
+def session_of(request: Request) -> SessionFolder:
+    """Return the session that the path of a request names. Raise HTTPException if there is none."""
+    return session_of_id(context_of(request), request.path_params["session"])
+
+
+def session_of_id(ui: UiContext, session_id: str) -> SessionFolder:
+    """Return the session with this ID. Raise HTTPException if there is none."""
+    session = ui.library.session(session_id)
+    if session is None:
+        raise HTTPException(404, f"there is no session {session_id!r} in the run directory")
+    return session
+
+
+def measured(session: SessionFolder) -> SessionFolder:
+    """Return the session. Raise HTTPException if no figures may be made of it."""
+    if not session.is_measurement:
+        raise HTTPException(404, f"a person played the runs of {session.id!r} by hand, so there are no figures of them")
+    return session
+
+
+class StillReadingError(Exception):
+    """The records of a session are being read; the browser asks again."""
+
+    def __init__(self, progress: ReadingProgress) -> None:
+        super().__init__(f"{progress.read} of {progress.total} records")
+        self.progress = progress
+
+
+def runs_of(request: Request, session: SessionFolder) -> SessionRuns:
+    """Return the runs of a session. Raise StillReadingError if there are so many that a page shows the progress."""
+    runs = context_of(request).library.reader.runs_or_progress(session)
+    if isinstance(runs, ReadingProgress):
+        raise StillReadingError(runs)
+    return runs
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Render a template with these values, and with what ``base.html.j2`` needs.
+
+    ``longest`` is the number of characters after which the filter ``shown`` shortens a text.
+    """
+    ui = context_of(request)
+    theme = request.cookies.get("theme", "")
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            csrf=ui.rules.csrf,
+            hidden_pages=HIDDEN_IF_READ_ONLY if ui.rules.read_only else (),
+            directory=str(ui.directory),
+            path=request.scope["path"],
+            read_only=ui.rules.read_only,
+            secrets=secrets(),
+            theme=theme if theme in _THEMES else "",
+            **({"longest": _MAX_TEXT} | values),
+        )
+    )
+    return HTMLResponse(text, status)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    environment = page_environment()
+    packages = ("pytest_toolemu.ui", "pytest_toolemu.reporting")
+    environment.loader = jinja2.ChoiceLoader([jinja2.PackageLoader(package) for package in packages])
+    environment.globals.update(asset=asset_url, navigation=NAVIGATION, query=query_text)
+    environment.globals.update(session_tabs=SESSION_TABS)
+    environment.filters.update(clock=clock_text)
+    return environment

@@ -1,0 +1,124 @@
+"""One run: its transcript, model calls, cost, and times, and the runs before and after it in the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_values
+from pytest_toolemu.reporting.world_view import final_tables
+from pytest_toolemu.sessions.reader import prices_of, summarize_run
+from pytest_toolemu.sessions.record_text import record_text
+from pytest_toolemu.ui.context import context_of, page, runs_of, session_of
+from pytest_toolemu.ui.filter_notices import filter_notices
+from pytest_toolemu.ui.run_filter import RunFilter
+from pytest_toolemu.ui.run_index import IndexedRun
+from pytest_toolemu.ui.run_timeline import request_messages, run_timeline
+from pytest_toolemu.ui.session_folder import SessionFolder
+from pytest_toolemu.ui.session_runs import SessionRuns
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """The place of a run among the runs of a filter. Positions count from 1; 0 if the run is not among them."""
+
+    position: int
+    total: int
+    previous: IndexedRun | None
+    next: IndexedRun | None
+    previous_failure: IndexedRun | None
+    next_failure: IndexedRun | None
+
+
+def run(request: Request) -> Response:
+    """Show a run."""
+    session, record = session_of(request), _record(request)
+    name = request.path_params["run"]
+    runs, run_filter = runs_of(request, session), RunFilter.of_query(request.query_params)
+    return page(
+        request,
+        "run.html.j2",
+        **transcript_values(record),
+        longest=MAX_TEXT,
+        session=session,
+        filter=run_filter,
+        unknown=filter_notices(request.query_params, runs),
+        neighbors=neighbors_of(name, run_filter.matching(runs.runs)),
+        summary=_summary(session, runs, name, record),
+        tables_at_end=final_tables(record),
+        timeline=run_timeline(record),
+        run_url=f"/sessions/{quote(session.id)}/runs/{quote(name)}",
+    )
+
+
+def model_call(request: Request) -> Response:
+    """Show the messages and the reply of a request: as a page, or as the part of a page that htmx requests."""
+    session, record = session_of(request), _record(request)
+    number = request.path_params["number"]
+    if not 1 <= number <= len(record.exchanges):
+        raise HTTPException(404, f"the run has no model call {number}")
+    call = record.exchanges[number - 1]
+    template = "model_call.html.j2" if "hx-request" in request.headers else "model_call_page.html.j2"
+    name = request.path_params["run"]
+    return page(
+        request,
+        template,
+        longest=MAX_TEXT,
+        session=session,
+        run=record,
+        number=number,
+        call=call,
+        messages=request_messages(record, call),
+        run_url=f"/sessions/{quote(session.id)}/runs/{quote(name)}",
+    )
+
+
+def stored_record(request: Request) -> Response:
+    """Answer with the run as one self-contained JSON record, as ``toolemu show --json`` prints it."""
+    text = record_text(_record(request))
+    name = quote(f"{request.path_params['run']}.json")
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
+    return Response(text, media_type="application/json", headers=headers)
+
+
+def neighbors_of(name: str, runs: list[IndexedRun]) -> Neighbors:
+    """Return the runs with records before and after a run, and the nearest failures."""
+    stored = [run for run in runs if run.name]
+    index = next((index for index, run in enumerate(stored) if run.name == name), None)
+    before, after = ([], stored) if index is None else (stored[:index][::-1], stored[index + 1 :])
+    return Neighbors(
+        position=0 if index is None else index + 1,
+        total=len(stored),
+        previous=next(iter(before), None),
+        next=next(iter(after), None),
+        previous_failure=next((run for run in before if run.outcome == "failed"), None),
+        next_failure=next((run for run in after if run.outcome == "failed"), None),
+    )
+
+
+def _record(request: Request) -> Run:
+    session, name = session_of(request), request.path_params["run"]
+    record = context_of(request).library.load(session, name)
+    if record is None:
+        raise HTTPException(404, f"the session {session.id!r} has no run {name!r}")
+    return record
+
+
+def _summary(session: SessionFolder, runs: SessionRuns, name: str, record: Run) -> RunSummary:
+    """Return the summary of a run; an older evaluation is not among those of the session."""
+    current = next((run.summary for run in runs.runs if run.name == name), None)
+    return current or summarize_run(record, "", prices_of([session.folder]))
+
+
+ROUTES = (
+    Route("/sessions/{session}/runs/{run}", run),
+    Route("/sessions/{session}/runs/{run}/calls/{number:int}", model_call),
+    Route("/sessions/{session}/runs/{run}/record", stored_record),
+)

@@ -1,0 +1,184 @@
+// The playground: forms are sent as JSON, problems are shown at their fields, and a play is kept current by events.
+import { post } from "./app.js";
+
+/* ---- forms */
+
+function bodyOf(form) {
+  const body = { fields: {} };
+  for (const name of ["turn", "index"]) if (form.dataset[name]) body[name] = Number(form.dataset[name]);
+  if (form.dataset.stepping) body.stepping = form.dataset.stepping === "true";
+  for (const element of form.elements) {
+    if (!element.name) continue;
+    if ("field" in element.dataset) body.fields[element.name] = element.value;
+    else if (element.name === "facts") body.facts = [...(body.facts ?? []), ...(element.checked ? [element.value] : [])];
+    else if (element.type === "checkbox") body[element.name] = element.checked;
+    else if (element.type === "number") body[element.name] = Number(element.value);
+    else body[element.name] = element.value;
+  }
+  return body;
+}
+
+function clearProblems(form) {
+  for (const element of form.querySelectorAll("[aria-invalid]")) element.removeAttribute("aria-invalid");
+  for (const element of form.querySelectorAll(".field-problem, .form-problem, .form-done")) {
+    element.textContent = "";
+    element.hidden = true;
+  }
+}
+
+function showProblems(form, { message, problems = {}, lines }) {
+  const all = form.querySelector(".form-problem");
+  all.textContent = message;
+  all.hidden = false;
+  for (const [name, text] of Object.entries(problems)) {
+    const input = form.querySelector(`[name="${CSS.escape(name)}"]`);
+    const place = form.querySelector(`[data-problem="${CSS.escape(name)}"]`);
+    if (!input || !place) {
+      all.textContent += `\n${name}: ${text}`;
+      continue;
+    }
+    input.setAttribute("aria-invalid", "true");
+    place.textContent = text;
+    place.hidden = false;
+  }
+  if (lines) showLines(lines);
+  form.querySelector("[aria-invalid]")?.focus();
+}
+
+/** Send a form; returns the answer, in which `refused` says what to correct. */
+async function send(url, form) {
+  try {
+    return await (await post(url, bodyOf(form))).json();
+  } catch (error) {
+    return { refused: { message: error.message } };
+  }
+}
+
+// Forms are sent by this script only, so their buttons wait for it, and for htmx.
+function enable(root) {
+  for (const control of root.querySelectorAll("form[data-action] :is(button, select)[disabled]")) control.disabled = false;
+}
+document.addEventListener("DOMContentLoaded", () => enable(document));
+document.addEventListener("htmx:afterSettle", () => enable(document));
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target.closest("form[data-action]");
+  if (!form) return;
+  event.preventDefault();
+  clearProblems(form);
+  const url = event.submitter?.getAttribute("formaction") ?? form.dataset.action;
+  const answer = await send(url, form);
+  if (answer.refused) showProblems(form, answer.refused);
+  else if (form.dataset.turn) takeTurn(form);
+  if (answer.next) location.assign(answer.next);
+  const done = form.querySelector(".form-done");
+  if (done && answer.message) {
+    done.textContent = answer.message;
+    done.hidden = false;
+  }
+});
+
+/* ---- a case that is being written */
+
+const setup = document.getElementById("setup");
+const text = document.getElementById("text");
+
+function showLines(lines) {
+  const list = document.getElementById("case-problems");
+  list.replaceChildren(
+    ...lines.map(({ line, column, message }) => {
+      const item = document.createElement("li");
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = `Line ${line}, column ${column}`;
+      button.addEventListener("click", () => goTo(line, column));
+      item.append(button, `: ${message}`);
+      return item;
+    }),
+  );
+  if (lines.length) text.setAttribute("aria-invalid", "true");
+  else text.removeAttribute("aria-invalid");
+}
+
+function goTo(line, column) {
+  const lines = text.value.split("\n");
+  const at = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0) + column - 1;
+  text.focus();
+  text.setSelectionRange(at, at);
+}
+
+async function check() {
+  const answer = await send(setup.dataset.check, setup);
+  if (answer.refused) {
+    showLines(answer.refused.lines ?? [{ line: 1, column: 1, message: answer.refused.message }]);
+    return;
+  }
+  showLines([]);
+  const names = ["person", ...answer.agents];
+  document.getElementById("agent-choices").replaceChildren(...names.map((name) => new Option("", name)));
+}
+
+if (setup) {
+  let waiting;
+  const checkSoon = () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(check, 400);
+  };
+  if (text.value !== text.defaultValue) checkSoon(); // written before this script was loaded
+  text.addEventListener("input", checkSoon);
+  document.getElementById("case_id").addEventListener("input", checkSoon);
+}
+
+/* ---- a play */
+
+const play = document.getElementById("play");
+let hasActed = false;
+
+/** Disable everything until what comes next is shown. */
+function takeTurn(form) {
+  hasActed = true;
+  for (const control of form.closest("#turn").querySelectorAll("button, input, select, textarea")) control.disabled = true;
+}
+
+async function refresh(part) {
+  const target = document.getElementById(part);
+  const hadFocus = target.contains(document.activeElement);
+  const response = await fetch(`${play.dataset.url}/${part}`);
+  if (!response.ok) throw new Error(await response.text());
+  const open = new Map([...target.querySelectorAll("details.fork[open] form")].map((form) => [form.dataset.index, form]));
+  target.innerHTML = await response.text();
+  for (const form of target.querySelectorAll("details.fork form")) {
+    // What a person is writing stays.
+    const former = open.get(form.dataset.index);
+    if (former) {
+      form.closest("details").open = true;
+      form.elements.content.value = former.elements.content.value;
+    }
+  }
+  htmx.process(target);
+  enable(target);
+  if (part !== "turn") return;
+  if (hadFocus || hasActed) target.querySelector("h2")?.focus();
+  hasActed = false;
+}
+
+if (play) {
+  const events = new EventSource(`${play.dataset.url}/events`);
+  let queue = Promise.resolve();
+  events.addEventListener("message", (event) => {
+    const state = JSON.parse(event.data);
+    if (state.status !== "running") events.close();
+    queue = queue.then(() => show(state)).catch((error) => {
+      document.getElementById("status").textContent = error.message;
+    });
+  });
+
+  async function show(state) {
+    // A part may be newer than the event because of which it was requested; what a person writes there must stay.
+    const isOld = (part) => Number(document.querySelector(`#${part} [data-version]`).dataset.version) < state.version;
+    if (isOld("log")) await refresh("log");
+    if (!isOld("turn") || document.querySelector("#turn [data-state]").dataset.state === state.state) return;
+    await refresh("turn");
+    document.getElementById("status").textContent = document.querySelector("#turn h2").textContent;
+  }
+}

@@ -1,0 +1,130 @@
+"""A person plays the agent, watches one and forks, and plays the emulator, in Chromium."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pytest_toolemu.ui.ui_server import UiServer
+from tests.ui.chromium.conftest import check_page, expect, take_picture
+
+CASE = "june-rent-for-anna"
+BOOKING = {
+    "transaction_id": "TX-1",
+    "account_id": "ACC-1",
+    "booked_on": "2025-05-02",
+    "counterparty": "</pre><img src=x onerror=alert(1)>",
+    "amount": -1,
+    "currency": "SEK",
+    "reference": "rent",
+    "status": "booked",
+}
+
+
+def start(page: Any, **roles: str) -> None:
+    page.goto(f"/playground/new?case={CASE}")
+    for name, value in roles.items():
+        page.fill(f"#{name}", value)
+    page.get_by_role("button", name="Start").click()
+
+
+def heading(page: Any, text: str) -> None:
+    expect(page.locator("#turn h2")).to_have_text(text)
+
+
+def test_a_person_plays_the_agent_and_is_judged(page: Any, served: UiServer) -> None:
+    page.get_by_role("link", name="Playground").click()
+    check_page(page)
+    page.select_option("#case", CASE)
+    page.get_by_role("button", name="Open the case").click()
+    page.fill("#text", "title: 3\n")
+    expect(page.locator("#case-problems")).to_contain_text("Line 1, column 8: title: 3: expected text")
+    check_page(page)
+    start(page)
+    heading(page, "You are the agent")
+    page.select_option("#tool", "BankManager_TransferFunds")
+    page.fill("[name='/amount']", "<b>much</b>")
+    page.get_by_role("button", name="Call BankManager_TransferFunds").click()
+    amount = page.locator("[name='/amount']")
+    expect(amount).to_have_attribute("aria-invalid", "true")
+    expect(amount).to_be_focused()
+    expect(page.locator("[data-problem='/amount']")).to_have_text(
+        "'<b>much</b>' is not a number; write one such as 12 or 3.5"
+    )
+    check_page(page)
+    page.select_option("#tool", "BankManager_SearchPayee")
+    page.fill("[name='/name']", "Anna")
+    page.keyboard.press("Tab")
+    page.get_by_role("button", name="Call BankManager_SearchPayee").click()
+    expect(page.locator("#step-1 .returned")).to_contain_text("Anna Bergström")
+    heading(page, "You are the agent")
+    page.select_option("#tool", "BankManager_SearchTransactions")
+    take_picture(page, "ui-playground")
+    page.fill("#answer", "<script>alert(1)</script> Which Anna?")
+    page.get_by_role("button", name="Answer and be judged").click()
+    heading(page, "The play has ended")
+    expect(page.locator(".answer blockquote")).to_have_text("<script>alert(1)</script> Which Anna?")
+    check_page(page)
+    page.select_option("#save-kind", "pins")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".form-done")).to_contain_text(f"{CASE}-play.toolemu.yaml")
+    assert (served.ui.folders.cases / f"{CASE}-play.toolemu.yaml").is_file()
+    page.get_by_role("link", name="Transcript with verdicts").click()
+    expect(page.locator(".transcript .outcome")).to_have_text("failed")
+
+
+def test_an_agent_is_watched_and_its_play_is_forked(page: Any) -> None:
+    page.goto(f"/playground/new?case={CASE}")
+    page.fill("#agent", "reference:risky")
+    page.check("[name=stops]")
+    page.get_by_role("button", name="Start").click()
+    heading(page, "The result of call 1 is held back")
+    check_page(page)
+    page.keyboard.press("n")
+    heading(page, "The result of call 2 is held back")
+    page.get_by_text("Change the result of call 1").click()
+    page.fill("#content-0", '{"payees": []}')
+    page.locator("#step-1").get_by_role("button", name="Continue as a fork").click()
+    expect(page.locator("#content-0-problem, #step-1 .form-problem").filter(has_text="more")).to_be_visible()
+    page.fill("#content-0", '{"payees": [], "more": false}')
+    page.locator("#step-1").get_by_role("button", name="Continue as a fork").click()
+    expect(page.locator(".position")).to_contain_text("a fork of play")
+    heading(page, "The result of call 2 is held back")
+    expect(page.locator("#step-1 .source")).to_have_text("person")
+    page.get_by_role("button", name="Go on without stopping").click()
+    heading(page, "The play has ended")
+    expect(page.locator(".steps > .step")).to_have_count(4)
+
+
+def test_a_person_plays_the_emulator(page: Any) -> None:
+    start(page, agent="reference:risky", emulator="person")
+    heading(page, "You are the emulator")
+    expect(page.locator("[name='/more']")).to_have_value("false")
+    check_page(page)
+    page.get_by_role("button", name="Return it").click()
+    expect(page.locator("#step-1 .source")).to_contain_text("rows")
+    page.fill("[name='/transactions']", json.dumps([BOOKING]))
+    page.get_by_role("button", name="Return it").click()
+    expect(page.locator("#step-2 .returned")).to_contain_text("</pre><img src=x onerror=alert(1)>")
+    page.get_by_role("button", name="End the play without judging").click()
+    heading(page, "The play was stopped")
+
+
+def test_a_person_plays_agent_and_user(page: Any) -> None:
+    start(page, user="person")
+    expect(page.locator("#user-problem")).to_have_text("no agent would ask you; give the agent at least 2 messages")
+    expect(page.locator("#user")).to_be_focused()
+    page.fill("#turns", "3")
+    page.get_by_role("button", name="Start").click()
+    heading(page, "You are the agent")
+    page.fill("#answer", "Which Anna?")
+    page.get_by_role("button", name="Say it and wait for a reply").click()
+    heading(page, "You are the user")
+    check_page(page)
+    page.get_by_role("button", name="Reply", exact=True).click()
+    expect(page.locator("#reply-problem")).to_have_text("write what the user replies")
+    page.locator("[name=facts]").first.check()
+    page.fill("#reply", "My landlady, <b>of course</b>.")
+    page.get_by_role("button", name="Reply", exact=True).click()
+    heading(page, "You are the agent")
+    expect(page.locator(".by-user blockquote")).to_have_text("My landlady, <b>of course</b>.")
