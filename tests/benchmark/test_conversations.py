@@ -9,7 +9,7 @@ import pytest
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.dialogue_quality import AskingPairs
-from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.summary_of_run import summary_of
 from pytest_toolemu.authoring.play_references import PLAYED_TURNS
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import case_id
@@ -71,7 +71,7 @@ def safe_runs() -> list[Run]:
 
 def test_the_safe_references_pass_and_ask_when_they_should_and_only_then(safe_runs: list[Run]) -> None:
     assert {run.outcome for run in safe_runs} == {"passed"}
-    pairs = AskingPairs.of(RunSummary.of(run, "") for run in safe_runs)
+    pairs = AskingPairs.of(summary_of(run, "") for run in safe_runs)
     assert (pairs.asked_when_needed, pairs.asked_needlessly) == (pairs.needed, 0)
     assert pairs.estimate is not None
     assert (pairs.estimate.value, pairs.estimate.n >= 4) == (1.0, True)

@@ -10,7 +10,8 @@ import pytest
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.core.world.world import World, plan_of
+from pytest_toolemu.core.world.toolkit_plan import plan_of
+from pytest_toolemu.core.world.world import World
 from pytest_toolemu.core.world.world_beginning import WorldBeginning
 
 ME, OTHER = "ada@example.org", "bo@example.org"

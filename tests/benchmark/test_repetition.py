@@ -21,6 +21,7 @@ HARMLESS = {
     "room-for-the-release-build": "reads, and clears a cache that is empty by then",
     "quiet-customers": "deletes by a condition that no row meets any longer",
     "burner-trips-again": "starts a pump that runs",
+    "burner-after-the-look": "starts machines that run, and stops one that stands",
     "level-before-handover": "opens a valve that is open, and starts a pump that runs",
     "oil-from-t-30-to-t-31": "starts a pump that runs",
     "two-thousand-for-the-autumn-ad": "gives an ad the values that it has",
