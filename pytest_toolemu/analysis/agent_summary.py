@@ -12,12 +12,13 @@ from functools import cached_property
 from typing import get_args
 
 from pytest_toolemu.analysis.emulation_validity import total_counts
-from pytest_toolemu.analysis.run_summary import NOT_RUN, PASSING, RunSummary
+from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
 from pytest_toolemu.analysis.statistics.description import histogram, population_std
 from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
 from pytest_toolemu.analysis.statistics.repeated_trials import flakiness, pass_at_k, pass_hat_k
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.messages import Role
+from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.usd import sum_text
 from pytest_toolemu.models.pricing import Cost
@@ -75,7 +76,7 @@ class AgentSummary:
             cases.setdefault(run.case, []).append(run)
         return {case: tuple(runs) for case, runs in cases.items()}
 
-    @property
+    @cached_property
     def missing(self) -> dict[str, int]:
         """The number of runs without a safety score by outcome, such as inconclusive or broken."""
         return dict(Counter(run.outcome or "broken" for run in self.runs if run.safety is None))
@@ -133,7 +134,7 @@ class AgentSummary:
         """The number of runs that the agent ended itself because it saw no safe way to continue."""
         return sum(run.stop == "quit" for run in self.runs)
 
-    @property
+    @cached_property
     def quit_rate(self) -> Estimate | None:
         """The share of judged runs that the agent ended itself."""
         return self.share(lambda run: run.stop == "quit" if run.safety is not None else None)
@@ -149,7 +150,7 @@ class AgentSummary:
         """Count the runs with this outcome; a run without any outcome is broken."""
         return sum((run.outcome or "broken") == outcome for run in self.runs)
 
-    @property
+    @cached_property
     def tokens(self) -> int | None:
         """The tokens of all roles: a lower bound if ``usage_unknown``, None if nothing is known."""
         tokens = [run.known_tokens for run in self.runs if run.known_tokens is not None]
@@ -168,12 +169,12 @@ class AgentSummary:
         nothing_known = tokens is None or (tokens == 0 and incomplete)
         return sum_text(f"{tokens or 0:,}", nothing_known=nothing_known, incomplete=incomplete)
 
-    @property
+    @cached_property
     def cost(self) -> Cost:
         """The cost of all roles."""
         return sum(self.costs.values(), Cost())
 
-    @property
+    @cached_property
     def costs(self) -> dict[Role, Cost]:
         """The cost of each role."""
         return total_costs(self.runs)
@@ -193,7 +194,7 @@ class AgentSummary:
         """The emulation validity counts of all runs, by the names in ``VALIDITY_COUNTS``."""
         return total_counts(run.validity for run in self.runs)
 
-    @property
+    @cached_property
     def trials(self) -> int:
         """The greatest number of trials of a case."""
         return max(map(len, self.cases.values()), default=0)
@@ -206,7 +207,7 @@ class AgentSummary:
         """Estimate pass^k, the probability that all of k trials pass, over cases with k judged trials."""
         return self._over_trials(lambda n, passed: pass_hat_k(n, passed, k))
 
-    @property
+    @cached_property
     def flaky(self) -> dict[str, float]:
         """The probability that two trials disagree, for each case where they can; the highest first."""
         probabilities = {case: flakiness(*_judged_and_passed(runs)) or 0.0 for case, runs in self.cases.items()}

@@ -22,10 +22,12 @@ VALIDITY_COUNTS: Final[dict[str, str]] = {
     "fixed": "calls answered by a pin, or by the remembered result of the same read",
     "offline": "calls answered by the offline emulator, without a model",
     "recorded": "calls of imported runs, whose repairs are unknown",
+    "person": "calls answered by a person in the playground",
     "first_try": "calls emulated with a valid first reply",
     "repaired": "calls emulated with a valid reply after a repair",
+    "fallback": "calls emulated by a fallback model, as a model before it refused or gave no valid reply",
     "never": "calls without any valid reply, which makes the run inconclusive",
-    "refused": "calls that the emulator's model refused to emulate",
+    "refused": "calls that a model of the emulator refused to emulate, also if a fallback model emulated them",
     "violations": "observations that violate the tool's declared return schema",
     "errors": "observations that are errors returned by the emulated tools",
     "reads_repeated": "reads that repeat an earlier read, without a write to that toolkit in between",
@@ -38,6 +40,9 @@ VALIDITY_COUNTS: Final[dict[str, str]] = {
     "stress_realised": "planned stress tests that the observation realizes",
 }
 
+EMULATED: Final = ("first_try", "repaired", "fallback", "never")
+"""The counts that add up to the calls that a model was to emulate."""
+
 
 def validity_counts(run: Run) -> dict[str, int]:
     """Return the counts of a run by the names in ``VALIDITY_COUNTS``; counts of zero are absent."""
@@ -45,7 +50,7 @@ def validity_counts(run: Run) -> dict[str, int]:
     events = ["calls"] * len(run.steps)
     memory = _Memory(run)
     for step in run.steps:
-        events.append(_answered(step))
+        events += _answered(step)
         events += _stress(step.observation)
         if step.call.name in tools and step.observation.source != "rejected":
             toolkit, tool = tools[step.call.name]
@@ -68,15 +73,17 @@ def _in_order(counts: Counter[str]) -> dict[str, int]:
     return {name: counts[name] for name in VALIDITY_COUNTS if counts[name]}
 
 
-def _answered(step: Step) -> str:
+def _answered(step: Step) -> list[str]:
     source, emulation = step.observation.source, step.observation.emulation
-    if source in ("rejected", "recorded", "offline"):
-        return source
+    if source in ("rejected", "recorded", "offline", "person"):
+        return [source]
     if source in ("pinned", "remembered"):
-        return "fixed"
+        return ["fixed"]
     if source == "rows":
-        return "executed"
-    return "repaired" if emulation is not None and emulation.repairs else "first_try"
+        return ["executed"]
+    if emulation is not None and emulation.fallback is not None:
+        return ["fallback", *["refused"] * emulation.fallback.has_refusal]
+    return ["repaired" if emulation is not None and emulation.repairs else "first_try"]
 
 
 def _conforming(observation: Observation, tool: Tool) -> Iterator[str]:
@@ -199,10 +206,11 @@ def _objects_in(content: dict[str, Any], tool: Tool) -> Iterator[tuple[str, dict
 
 def validity_shares(counts: dict[str, int]) -> Sequence[tuple[str, int, int]]:
     """Return the measures as (label, count, out_of), without those that are out of zero."""
-    emulated = sum(counts.get(name, 0) for name in ("first_try", "repaired", "never"))
+    emulated = sum(counts.get(name, 0) for name in EMULATED)
     pairs = (
         ("valid first reply", "first_try", emulated),
         ("valid after repair", "repaired", emulated),
+        ("valid reply of a fallback model", "fallback", emulated if counts.get("fallback") else 0),
         ("no valid reply", "never", emulated),
         ("refused by the model", "refused", emulated),
         ("results that violate the return schema", "violations", counts.get("calls", 0) - counts.get("rejected", 0)),

@@ -9,10 +9,11 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_toolemu.analysis.run_summary import CHECKS_KIND, PASSING, RunSummary
-from pytest_toolemu.analysis.statistics.agreement import Weights, alpha_estimate, kappa_estimate, why_undefined
+from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary
+from pytest_toolemu.analysis.statistics.agreement import alpha_estimate, kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.verdict import PASSING
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,14 @@ def rater_pairs(runs: Sequence[RunSummary], metric: Metric) -> list[RaterPair]:
     return [_pair(runs, one, other, raters[one], raters[other]) for one, other in itertools.combinations(raters, 2)]
 
 
-def judge_alpha(runs: Sequence[RunSummary], metric: Metric, weights: Weights = "quadratic") -> Estimate | None:
+def judge_alpha(runs: Sequence[RunSummary], metric: Metric) -> Estimate | None:
     """Return Krippendorff's alpha over all judges of a metric; None if no run was scored by two.
 
     A case's checks are fixed rules that apply in every session. They are excluded, because alpha describes the judges.
     """
     raters = [scores for name, scores in scores_by_rater(runs, metric).items() if name != CHECKS_KIND]
     units = [[scores[index] for scores in raters if index in scores] for index in range(len(runs))]
-    return alpha_estimate(units, weights, [run.cluster for run in runs])
+    return alpha_estimate(units, "quadratic", [run.cluster for run in runs])
 
 
 def _pair(runs: Sequence[RunSummary], one: str, other: str, first: dict[int, int], second: dict[int, int]) -> RaterPair:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import case_id, load_case
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import Rechecked, Run, hashes_of, sha256
-from pytest_toolemu.core.verdict import in_force
+from pytest_toolemu.core.verdict import PASSING, in_force
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from pytest_toolemu.analysis.thoughts import steps_with_thoughts
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.engine import judge
+from pytest_toolemu.core.conclusion import judge
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.protocols import Evaluator

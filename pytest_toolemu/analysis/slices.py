@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, get_args
 
-from pytest_toolemu.analysis.run_summary import UNKNOWN, RunSummary
+from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.summary_fields import UNKNOWN
 
 Dimension = Literal["risk_type", "toolkit", "category", "severity", "asking", "clue", "gap", "split"]
 DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from pytest_toolemu.core.identity import identity_of
-from pytest_toolemu.core.toolbox import Emulator
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
+from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator
 
 
 @dataclass(frozen=True)
-class ConsistentEmulator:
+class ConsistentEmulator(WrapperEmulator):
     """Repeats an earlier answer to the same read, unless another call may have changed the world in between."""
-
-    next: Emulator
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Identity of the inner emulator."""
-        return identity_of(self.next)
-
-    @property
-    def dialogue_identity(self) -> dict[str, Any]:
-        """The identity in runs with a dialogue."""
-        return identity_of(self.next, in_dialogue=True)
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the earlier content, or the answer of the inner emulator."""

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu import prompts
-from pytest_toolemu.core.case_conversation import SEARCHED, CaseConversation
-from pytest_toolemu.core.dialogue import UserReply
-from pytest_toolemu.core.messages import Message, Model, ReplySchema
+from pytest_toolemu.core.case_parts.case_conversation import SEARCHED, CaseConversation
+from pytest_toolemu.core.messages import Message, ReplySchema
 from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.run_parts.dialogue import UserReply
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.emulators.simulated import secret_code
 from pytest_toolemu.emulators.user_reply_checks import reply_problems
 from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.models.fallback import HarnessModel
 from pytest_toolemu.models.strict_schema import TEXT, array_of, choice_of, closed_object
 from pytest_toolemu.models.structured_output import ask_structured
 
@@ -41,7 +42,7 @@ class ModelUser:
     InconclusiveError if the last one is still wrong, or if the model refuses.
     """
 
-    model: Model
+    model: HarnessModel
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -61,8 +62,8 @@ class ModelUser:
             return reply
 
         messages = self.messages(trajectory, conversation)
-        reply, repairs = await ask_structured(self.model, "user", trajectory.ledger, messages, SCHEMA, parse)
-        return reply.model_copy(update={"repairs": tuple(repairs)})
+        reply = await ask_structured(self.model, "user", trajectory.ledger, messages, SCHEMA, parse)
+        return reply.value.model_copy(update={"repairs": reply.repairs})
 
     def messages(self, trajectory: Trajectory, conversation: CaseConversation) -> tuple[Message, ...]:
         """Build the conversation: the rules, which are the same for every case, the case, and what was said."""

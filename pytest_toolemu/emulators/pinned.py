@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from pytest_toolemu.core.case_rules import Pin
-from pytest_toolemu.core.identity import identity_of
-from pytest_toolemu.core.toolbox import Emulator
+from pytest_toolemu.core.case_parts.case_rules import Pin
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
+from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator
 
 
 @dataclass(frozen=True)
-class PinnedEmulator:
+class PinnedEmulator(WrapperEmulator):
     """Answers with the first pin of the case that matches the call; passes every other call on."""
-
-    next: Emulator
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Identity of the inner emulator; the pins belong to the case."""
-        return identity_of(self.next)
-
-    @property
-    def dialogue_identity(self) -> dict[str, Any]:
-        """The identity in runs with a dialogue."""
-        return identity_of(self.next, in_dialogue=True)
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the pin's result or error, or the answer of the inner emulator."""

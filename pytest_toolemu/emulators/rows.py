@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from pytest_toolemu.core.identity import identity_of
-from pytest_toolemu.core.toolbox import Emulator
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
+from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator
 from pytest_toolemu.errors import OpenEntityError, WorldError
 
 
 @dataclass(frozen=True)
-class RowsEmulator:
+class RowsEmulator(WrapperEmulator):
     """Executes calls of tools with an operation, if the case has rows for their toolkit; passes every other call on."""
-
-    next: Emulator
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Identity of the inner emulator; the rows belong to the case, and the operations to the toolkits."""
-        return identity_of(self.next)
-
-    @property
-    def dialogue_identity(self) -> dict[str, Any]:
-        """The identity in runs with a dialogue."""
-        return identity_of(self.next, in_dialogue=True)
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the result of the operation, or the answer of the inner emulator."""

@@ -13,14 +13,15 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
-from pytest_toolemu.core.dialogue import said_lines
 from pytest_toolemu.core.messages import Message, Model, ReplySchema
 from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.run_parts.dialogue import said_lines
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Observation, Source, Step, Trajectory
 from pytest_toolemu.emulators.reply import any_tool_schema, read_edits, read_reply, reply_schema
 from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.models.fallback import HarnessModel, models_in_turn
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.prompts.tool_text import clock, described_tool_text, names, returns_text, sketch, tool_text
 
@@ -43,6 +44,7 @@ _SUMMARIES: Final[dict[Source, str]] = {
     "simulated": "",
     "offline": "",
     "recorded": "",
+    "person": "Answered with a prepared result. It is part of the state of the world.",
 }
 
 
@@ -55,7 +57,7 @@ class SimulatedEmulator:
     if the model refuses, or if its reply still violates the tool's specification after two repairs.
     """
 
-    model: Model
+    model: HarnessModel
     mode: Mode = "standard"
 
     @property
@@ -75,20 +77,21 @@ class SimulatedEmulator:
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the result that the model gives for the call."""
         tool = trajectory.resolved_case.tools[call.name]
-        observation, repairs = await ask_structured(
+        reply = await ask_structured(
             self.model,
             "emulator",
             trajectory.ledger,
             self.messages(call, trajectory),
-            self.schema(call, trajectory),
+            partial(self.schema, call, trajectory),
             partial(_read, call, trajectory, tool),
         )
+        observation = reply.value
         assert observation.emulation is not None
-        emulation = observation.emulation.model_copy(update={"repairs": tuple(repairs)})
+        emulation = observation.emulation.model_copy(update={"repairs": reply.repairs, "fallback": reply.fallback})
         return observation.model_copy(update={"emulation": emulation})
 
-    def schema(self, call: Call, trajectory: Trajectory) -> ReplySchema:
-        """Return the schema of a reply about a call.
+    def schema(self, call: Call, trajectory: Trajectory, model: Model | None = None) -> ReplySchema:
+        """Return the schema of a reply of a model about a call; None means the first model that is asked.
 
         Most providers put the schema in front of the prompt, so a schema that changes with the tool would invalidate
         their prefix caches. They get one schema for all tools, and the result is validated afterwards. vLLM constrains
@@ -96,7 +99,7 @@ class SimulatedEmulator:
         """
         adversarial = self._is_adversarial(trajectory)
         has_tables = kit_with_rows(call, trajectory) is not None
-        if self.model.identity.get("provider") == "vllm":
+        if (model or models_in_turn(self.model)[0]).identity.get("provider") == "vllm":
             tool = trajectory.resolved_case.trusted_tools[call.name]
             return reply_schema(tool, adversarial, has_tables=has_tables)
         return any_tool_schema(adversarial, has_tables)

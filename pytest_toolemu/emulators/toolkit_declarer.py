@@ -23,7 +23,7 @@ _OBJECT: Final[Json] = {"type": "object"}
 _MAX_PROBLEMS: Final = 40
 
 
-async def declare_toolkit(value: Json, model: Model, *, seed: int = 0) -> Json:
+async def declare_toolkit(value: Json, model: Model) -> Json:
     """Return the value of a toolkit's file with entities and operations that a model proposes.
 
     Operations are marked as inferred. Raise InconclusiveError if the model refuses, or if its declarations are still
@@ -40,8 +40,7 @@ async def declare_toolkit(value: Json, model: Model, *, seed: int = 0) -> Json:
             raise ValueError("\n".join(problems[:_MAX_PROBLEMS]))
         return declared
 
-    declared, _ = await ask_structured(model, "builder", Ledger(seed), messages, reply_schema(), parse)
-    return declared
+    return (await ask_structured(model, "builder", Ledger(0), messages, reply_schema(), parse)).value
 
 
 def reply_schema() -> ReplySchema:

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pytest_toolemu.core.identity import identity_of
-from pytest_toolemu.core.toolbox import Emulator
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, failure
+from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator
 from pytest_toolemu.formats.yaml_document import show
 
 DEFAULT_ERROR: Final = "InvalidRequest"
@@ -23,23 +22,11 @@ _VALIDATION_ERROR = re.compile(
 
 
 @dataclass(frozen=True)
-class ValidatedEmulator:
+class ValidatedEmulator(WrapperEmulator):
     """Rejects calls of unknown tools and calls whose arguments violate the tool's schema; passes every other call on.
 
     The errors could come from any real server: nothing in them reveals that the world is emulated.
     """
-
-    next: Emulator
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Identity of the inner emulator."""
-        return identity_of(self.next)
-
-    @property
-    def dialogue_identity(self) -> dict[str, Any]:
-        """The identity in runs with a dialogue."""
-        return identity_of(self.next, in_dialogue=True)
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return an error that lists all problems of the call, or the answer of the inner emulator."""

@@ -7,18 +7,19 @@ from typing import Any, Final
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_proof import CarefulRead
-from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema
+from pytest_toolemu.core.case_parts.case_proof import CarefulRead
+from pytest_toolemu.core.messages import Ledger, Message, ReplySchema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.world.built_world import BuiltWorld, in_built_world, world_key
-from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
+from pytest_toolemu.core.world.built_world import BuiltWorld, world_key
+from pytest_toolemu.core.world.replaced_rows import in_built_world
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall
-from pytest_toolemu.core.world.world import plan_of
 from pytest_toolemu.core.world.world_proof import proof_problems
 from pytest_toolemu.emulators.table_text import table_lines, tool_lines
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.redaction import quoted, redact_json
+from pytest_toolemu.models.fallback import HarnessModel
 from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object, to_strict, without_nulls
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.prompts.tool_text import clock
@@ -48,7 +49,7 @@ def plans_of(toolkits: Iterable[Toolkit]) -> dict[str, ToolkitPlan]:
 
 async def build_world(
     resolved_case: ResolvedCase,
-    model: Model,
+    model: HarnessModel,
     *,
     variant: int = 1,
     earlier: Sequence[str] = (),
@@ -70,9 +71,10 @@ async def build_world(
             raise ValueError("\n".join(problems))
         return rows, Design(**reply["design"]), proof
 
-    (rows, design, proof), repairs = await ask_structured(
+    reply = await ask_structured(
         model, "builder", ledger, builder_messages(resolved_case, plans, earlier), reply_schema(plans), parse
     )
+    rows, design, proof = reply.value
     usage = ledger.usage("builder")
     return BuiltWorld(
         case_id=resolved_case.case.id,
@@ -81,8 +83,8 @@ async def build_world(
         rows=rows,
         design=design,
         proof=proof,
-        model=model.identity,
-        repairs=tuple(repairs),
+        model=reply.model.identity,
+        repairs=reply.repairs,
         input_tokens=usage.input,
         output_tokens=usage.output,
     )

@@ -62,6 +62,11 @@ class WorldBuild:
     problem: str = ""
     cassette_use: CassetteUse | None = None
 
+    @property
+    def is_by_fallback(self) -> bool:
+        """Whether a fallback model was asked."""
+        return any(call.instead_of is not None for call in self.ledger.model_calls)
+
 
 @dataclass
 class WorldStage:

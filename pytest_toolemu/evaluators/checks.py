@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pytest_toolemu.core.case_rules import CallPattern, Check
+from pytest_toolemu.core.case_parts.case_rules import CallPattern, Check
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.dialogue import told_before
 from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.run_parts.dialogue import told_before
 from pytest_toolemu.core.trajectory import Call, Trajectory, json_text
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, Finding, Verdict, safety_verdict
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, occurs

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_toolemu import prompts
-from pytest_toolemu.core.messages import Message, Model
+from pytest_toolemu.core.identity import model_label
+from pytest_toolemu.core.messages import Message
 from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.run_parts.cascade_record import AskingStage
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.evaluators.rubrics import METRICS, SCHEMAS, contradictions, verdict
 from pytest_toolemu.evaluators.transcript_view import DIALOGUE, KNOWLEDGE, MATERIAL, Rubric, material, user_knowledge
+from pytest_toolemu.models.fallback import HarnessModel
 from pytest_toolemu.models.structured_output import ask_structured
 
 
@@ -21,11 +24,12 @@ class JudgeEvaluator:
     """A model that judges under one rubric.
 
     Without a usable reply, the verdict has a ``problem`` instead of a score. A ModelError is not caught: a failing
-    provider must not look like a judge that cannot decide.
+    provider must not look like a judge that cannot decide. ``asked_by`` is the stage of a cascade as which it judges.
     """
 
-    model: Model
+    model: HarnessModel
     rubric: Rubric
+    asked_by: AskingStage | None = None
 
     @property
     def name(self) -> str:
@@ -68,15 +72,22 @@ class JudgeEvaluator:
             return reply
 
         try:
-            reply, repairs = await ask_structured(
-                self.model, "evaluator", trajectory.ledger, self.messages(trajectory), SCHEMAS[self.rubric], parse
+            reply = await ask_structured(
+                self.model,
+                "evaluator",
+                trajectory.ledger,
+                self.messages(trajectory),
+                SCHEMAS[self.rubric],
+                parse,
+                asked_by=self.asked_by,
             )
         except InconclusiveError as error:
             return [Verdict(evaluator=self.name, metric=METRICS[self.rubric], problem=str(error))]
-        return [verdict(self.rubric, self.name, reply, tuple(repairs))]
+        judgment = verdict(self.rubric, self.name, reply.value, reply.repairs)
+        return [judgment.model_copy(update={"fallback": reply.fallback}) if reply.fallback else judgment]
 
 
 def judge_name(model: dict[str, Any], rubric: Rubric) -> str:
     """Return the name of a judge in verdicts, from its model's identity."""
-    judge = f"judge {model.get('provider')}:{model.get('name')}"
+    judge = f"judge {model_label(model)}"
     return f"{judge} ignoring safety" if rubric == "helpfulness_ignore_safety" else judge

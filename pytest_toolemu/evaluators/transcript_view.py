@@ -19,8 +19,8 @@ from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_conversation import Consents
-from pytest_toolemu.core.dialogue import said_lines
+from pytest_toolemu.core.case_parts.case_conversation import Consents
+from pytest_toolemu.core.run_parts.dialogue import said_lines
 from pytest_toolemu.core.trajectory import Trajectory, TurnEnding
 from pytest_toolemu.core.world.state_changes import net_changes
 from pytest_toolemu.formats.redaction import quoted

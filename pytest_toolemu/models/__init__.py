@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.formats.yaml_document import closest
+from pytest_toolemu.models.batches.batch_endpoint import BatchableModel
 from pytest_toolemu.models.endpoint import Endpoint, EndpointAddress, RemoteModel
 from pytest_toolemu.models.proxies import proxy_of
 from pytest_toolemu.models.replay_only import ReplayOnlyModel
@@ -49,7 +50,7 @@ def open_model(
     parameters: Parameters,
     environ: Mapping[str, str] | None = None,
     served: ServedEndpoint | None = None,
-) -> RemoteModel:
+) -> BatchableModel:
     """Open a model without sending a request. UsageError if its SDK, key, or URL is missing.
 
     ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL``, and ``VLLM_BASE_URL`` apply if the spec has no ``@base_url``.
@@ -73,10 +74,10 @@ def open_model(
         raise import_failed(extra, spec, error) from None
 
 
-def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:
+def named_model(spec: ModelSpec, parameters: Parameters) -> Endpoint:
     """Return a model that can only be replayed: no SDK, key, or running server is needed."""
     try:
-        base_url = _base_url(spec, os.environ if environ is None else environ)
+        base_url = _base_url(spec, os.environ)
     except UsageError:
         base_url = None
     return ReplayOnlyModel(spec, base_url, parameters)

@@ -11,6 +11,8 @@ import anthropic
 import httpx2
 
 from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ReplySchema, ToolCall, Usage
+from pytest_toolemu.models.batches.anthropic_batches import AnthropicBatches
+from pytest_toolemu.models.batches.batch_endpoint import BatchAccess
 from pytest_toolemu.models.capabilities import (
     Body,
     Capabilities,
@@ -79,14 +81,23 @@ class AnthropicModel:
 
     async def complete(self, request: ModelRequest) -> Reply:
         """Send one Message; send more only to learn what the endpoint does not accept."""
+        return await self.complete_with(request, self._send)
+
+    async def complete_with(self, request: ModelRequest, send: Callable[[Body], Awaitable[Reply]]) -> Reply:
+        """Return the reply to a request whose bodies ``send`` sends."""
         fallback = ""
         if request.schema is not None:
             try:
                 output_schema(request.schema)
             except ValueError as error:
                 request, fallback = with_schema_in_words(request), str(error)
-        reply = await self._capabilities.negotiate(request, self._body, self._send)
+        reply = await self._capabilities.negotiate(request, self._body, send)
         return reply.model_copy(update={"schema_fallback": fallback}) if fallback else reply
+
+    def batches(self) -> AnthropicBatches:
+        """Return the batches of this model."""
+        access = BatchAccess(self._address, self._clients, _reply, anthropic.AnthropicError, self._timeout)
+        return AnthropicBatches(access)
 
     async def served(self) -> list[str]:
         """List the models at the URL."""

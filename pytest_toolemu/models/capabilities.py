@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema
+from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, Usage
 from pytest_toolemu.errors import ModelError
+from pytest_toolemu.models.endpoint import ContentFilterError
 
 Messages = tuple[Message, ...]
 Body = dict[str, Any]
@@ -42,7 +43,8 @@ class Capabilities:
         """Build and send a request until the endpoint accepts it or rejects something that cannot be left out.
 
         ``build(request, refused)`` returns the body without the refused parameters. If the endpoint refuses the schema,
-        ``build`` gets a request without one, whose messages ask for the schema in words.
+        ``build`` gets a request without one, whose messages ask for the schema in words. A request with a schema that
+        the endpoint's content filter rejects counts as refused, like a reply that the filter stopped.
         """
         schema, refused = request.schema, self._refused
         constrain = tried = schema is not None and self._may_support(schema)
@@ -52,6 +54,10 @@ class Capabilities:
             sent_options = {name for name in self._optional - refused if name in body or name in _NESTED}
             try:
                 reply = await send(body)
+            except ContentFilterError as error:
+                if schema is None:
+                    raise
+                return Reply(stop="refusal", stop_detail=str(error), usage=Usage(calls=1))
             except ModelError as error:
                 if named_options := _named(error, sent_options):
                     refused |= named_options

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pytest_toolemu.core.messages import Model
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.formats.redaction import redact
-from pytest_toolemu.formats.secret_registry import REGISTRY
+from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.models.proxies import proxy_of
 from pytest_toolemu.models.rate_limit_headers import quotas
@@ -36,6 +36,14 @@ _SHOWN: Final = 600
 # Status 429 means "later" for a rate limit, but "never" for an account without credit.
 NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
 """The codes of such errors."""
+
+
+# The codes with which OpenAI, Azure, and compatible endpoints reject a prompt because of its content, with status 400.
+_FILTERED: Final = frozenset({"content_filter", "content_policy_violation", "invalid_prompt"})
+
+
+class ContentFilterError(ModelError):
+    """The content filter of an endpoint rejected the prompt, so the model was not asked."""
 
 
 class Endpoint(Model, Protocol):
@@ -125,12 +133,13 @@ class EndpointAddress:
         except errors as error:
             failure = self._failure(error)
         except (AttributeError, ValueError) as error:
-            failure = self._malformed(str(error))
+            failure = self.malformed(str(error))
         # Raised outside the except clauses: inside, its __context__ would be the SDK's error, which holds the request
         # with the credential in its headers.
         raise failure
 
-    def _malformed(self, text: str) -> ModelError:
+    def malformed(self, text: str) -> ModelError:
+        """Build the error for a response with this text, which is not a reply."""
         # Transient, because this is usually a momentary problem of a gateway.
         message = f"{self.spec.label}: {self.base_url} answered with {self._clean(text)!r} instead of a reply"
         return ModelError(message, status=200, transient=True)
@@ -154,13 +163,24 @@ class EndpointAddress:
             problem = "requires a key" if self.secret is None else f"refused the key in {self.variable}"
             remedy = f"put a valid one into {self.variable} in the environment or the .env file"
             return ModelError(f"{self.spec.label}: {self.base_url} {problem} (401); {remedy}", status=401)
-        text, code = _complaint(getattr(error, "body", None))
         by_proxy = f" (sent through the proxy {proxy.address} of {proxy.variable})" if proxy and status >= 500 else ""
-        return ModelError(
-            f"{self.spec.label}: {self.base_url} answered {status}: {self._clean(text or str(error))}{by_proxy}",
+        delay = retry_after(getattr(getattr(error, "response", None), "headers", {}))
+        return self.refusal(status, getattr(error, "body", None), by_proxy, delay, str(error))
+
+    def refusal(
+        self, status: int, body: Any, place: str = "", delay: float | None = None, otherwise: str = ""
+    ) -> ModelError:
+        """Build the error for a refused request from its status and body; ``otherwise`` is the text of an empty body.
+
+        ``place`` follows the message, and ``delay`` is the pause in seconds that the endpoint asks for.
+        """
+        text, code = _complaint(body)
+        kind = ContentFilterError if status == 400 and code in _FILTERED else ModelError
+        return kind(
+            f"{self.spec.label}: {self.base_url} answered {status}: {self._clean(text or otherwise)}{place}",
             status=status,
             transient=(status in (408, 409, 429) or status >= 500) and code not in NO_CREDIT,
-            retry_after=retry_after(getattr(getattr(error, "response", None), "headers", {})),
+            retry_after=delay,
         )
 
     def _clean(self, text: str) -> str:

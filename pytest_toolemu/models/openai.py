@@ -12,6 +12,8 @@ import httpx2
 import openai
 
 from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ToolCall, ToolSpec, Usage
+from pytest_toolemu.models.batches.batch_endpoint import BatchAccess
+from pytest_toolemu.models.batches.openai_batches import OpenAIBatches
 from pytest_toolemu.models.capabilities import Body, Capabilities, Messages, as_object, tool_name, unicode
 from pytest_toolemu.models.client_pool import ClientPool
 from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
@@ -67,7 +69,16 @@ class OpenAIModel:
 
     async def complete(self, request: ModelRequest) -> Reply:
         """Send one Chat Completion; send more only to learn what the endpoint does not accept."""
-        return await self._capabilities.negotiate(request, self._body, self._send)
+        return await self.complete_with(request, self._send)
+
+    async def complete_with(self, request: ModelRequest, send: Callable[[Body], Awaitable[Reply]]) -> Reply:
+        """Return the reply to a request whose bodies ``send`` sends."""
+        return await self._capabilities.negotiate(request, self._body, send)
+
+    def batches(self) -> OpenAIBatches:
+        """Return the batches of this model."""
+        seconds = self._parameters.timeout
+        return OpenAIBatches(BatchAccess(self._address, self._clients, _reply, openai.OpenAIError, seconds))
 
     async def served(self) -> list[str]:
         """List the models at the URL."""

@@ -48,6 +48,18 @@ class Price(Record):
         parts = ((fresh, self.input), (usage.cached, cached), (usage.cache_written, write_price))
         return (sum(tokens * price for tokens, price in parts) + usage.output * self.output) / _MILLION
 
+    def times(self, factor: float) -> Price:
+        """Return all prices multiplied by a factor."""
+        prices = {name: getattr(self, name) for name in ("input", "output", "cached", "cache_written")}
+        return self.model_copy(update={name: price and price * factor for name, price in prices.items()})
+
+
+class BatchPrice(Record):
+    """What requests in a provider's batches cost, relative to its other requests."""
+
+    factor: float = Field(gt=0, le=1, description="Price in a batch, divided by the normal price")
+    source: str = Field(min_length=1, description="Where the factor comes from")
+
 
 class PriceList(Record):
     """The prices of the models of one provider."""
@@ -62,6 +74,9 @@ class PriceList(Record):
     source: str = Field(min_length=1, description="Where the prices come from")
     checked: str = Field(
         pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="When the prices were checked, as YYYY-MM or 'YYYY-MM-DD'"
+    )
+    batch: BatchPrice | None = Field(
+        default=None, description="The price of batches; if absent, the cost of a request in a batch is unknown"
     )
 
     def price(self, identity: Mapping[str, Any]) -> Price | None:
@@ -97,18 +112,25 @@ class Prices:
         user_prices = Document.read(user_file).build(PriceFile).prices if user_file else ()
         return cls(user_prices + _shipped())
 
-    def of(self, identity: Mapping[str, Any]) -> Price | None:
-        """Return the price of a model; None if no list has one."""
+    def of(self, identity: Mapping[str, Any], *, batch: bool = False) -> Price | None:
+        """Return the price of a model, in batches or else in single requests; None if no list has one."""
         # Cached: a report calls this for ten thousand requests to three models.
-        key = tuple(str(identity.get(name)) for name in ("provider", "name", "base_url"))
+        key = (*(str(identity.get(name)) for name in ("provider", "name", "base_url")), batch)
         if key not in self._known:
             listed = self.listing(identity)
-            self._known[key] = listed.price(identity) if listed else None
+            self._known[key] = _price(listed, identity, batch) if listed else None
         return self._known[key]
 
     def listing(self, identity: Mapping[str, Any]) -> PriceList | None:
         """Return the list that has the price of a model."""
         return next((each for each in self.lists if each.price(identity)), None)
+
+
+def _price(listed: PriceList, identity: Mapping[str, Any], batch: bool) -> Price | None:
+    price = listed.price(identity)
+    if price is None or not batch:
+        return price
+    return price.times(listed.batch.factor) if listed.batch else None
 
 
 @functools.cache
@@ -163,7 +185,7 @@ def costs_of(calls: Iterable[ModelCall], prices: Prices) -> dict[Role, Cost]:
     costs: dict[Role, Cost] = {}
     for call in calls:
         usage = call.reply.usage if call.reply else Usage(calls=1, unknown=1)
-        price = prices.of(call.model)
+        price = prices.of(call.model, batch=bool(call.reply and call.reply.batch))
         usd = price.of(usage) if price else None
         cost = Cost(1, usd is None, usage.input, usage.cached, usage.output, usd or 0.0)
         costs[call.role] = costs.get(call.role, Cost()) + cost

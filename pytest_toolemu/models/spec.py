@@ -12,9 +12,9 @@ from pydantic import Field
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.redaction import redact
-from pytest_toolemu.formats.secret_registry import refuse
+from pytest_toolemu.formats.secrets.secret_registry import refuse
 from pytest_toolemu.formats.yaml_document import Record, closest
-from pytest_toolemu.settings import PROVIDERS, provider_of
+from pytest_toolemu.settings import FALLBACK, PROVIDERS, provider_of
 
 # The protocol requires a limit. This one has room for thinking and a long answer, and needs no streaming.
 ANTHROPIC_MAX_TOKENS: Final = 16_000
@@ -87,8 +87,13 @@ def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
     ``others`` are names that are allowed instead of a model, such as ``checks``.
     """
     refuse(text, "the model")
-    name, at, url = re.fullmatch(r"(.*?)(?:(@)(https?://.*))?", text.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
-    base_url = check_url(url, f"the model {_shown(name)}") if at else None
+    if FALLBACK in text:
+        raise UsageError(
+            f"{_shown(text)} names several models, and one model is needed here; only emulators, evaluators, builders, "
+            f"and users can have a fallback A{FALLBACK}B"
+        )
+    name, *urls = re.split(r"@(?=https?://)", text.strip(), maxsplit=1)
+    base_url = check_url(urls[0], f"the model {_shown(name)}") if urls else None
     provider, colon, model = name.partition(":")
     if not colon or provider not in PROVIDERS:
         provider, model = provider_of(name) or "", name

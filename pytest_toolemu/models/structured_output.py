@@ -6,8 +6,10 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
+from pytest_toolemu.core.identity import model_label
 from pytest_toolemu.core.messages import (
     Ledger,
     Message,
@@ -19,11 +21,14 @@ from pytest_toolemu.core.messages import (
     Role,
     ToolSpec,
 )
+from pytest_toolemu.core.run_parts.cascade_record import AskingStage
+from pytest_toolemu.core.run_parts.fallback_use import FallbackReason, FallbackUse, PassedOverModel
 from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import too_deep
+from pytest_toolemu.models.fallback import HarnessModel, models_in_turn
 
 T = TypeVar("T")
 
@@ -38,6 +43,28 @@ _FENCE: Final = re.compile(r"```(?:json)?\s(.*)```", re.DOTALL | re.IGNORECASE)
 _CUT: Final = "the reply was cut off at the token limit before its JSON was complete"
 
 
+@dataclass(frozen=True)
+class StructuredReply(Generic[T]):
+    """What a caller made of a conforming reply, and how it came about.
+
+    ``model`` gave the reply. ``repairs`` are the problems of all replies before it, also those of other models.
+    ``fallback`` is None if the first model gave the reply.
+    """
+
+    value: T
+    model: Model
+    repairs: tuple[str, ...] = ()
+    fallback: FallbackUse | None = None
+
+
+class _NoUsableReplyError(Exception):
+    """One model refused, or its last reply was not valid."""
+
+    def __init__(self, reason: FallbackReason, problem: str) -> None:
+        super().__init__(problem)
+        self.reason = reason
+
+
 async def ask(
     model: Model,
     role: Role,
@@ -46,8 +73,13 @@ async def ask(
     *,
     tools: tuple[ToolSpec, ...] = (),
     schema: ReplySchema | None = None,
+    instead_of: PassedOverModel | None = None,
+    asked_by: AskingStage | None = None,
 ) -> Reply:
-    """Send one request and record it in the ledger, whether it succeeds or fails."""
+    """Send one request and record it in the ledger, whether it succeeds or fails.
+
+    ``instead_of`` is the model of a fallback in whose place this one is asked, and ``asked_by`` the stage of a cascade.
+    """
     request = ModelRequest(tuple(messages), tools, schema, ledger.seed)
     started, start = time.time(), time.perf_counter()
     reply: Reply | None = None
@@ -78,6 +110,8 @@ async def ask(
                 reply=reply,
                 error=problem,
                 replayed=replayed,
+                instead_of=instead_of,
+                asked_by=asked_by,
                 started=started,
                 seconds=time.perf_counter() - start,
             )
@@ -86,48 +120,104 @@ async def ask(
 
 
 async def ask_structured(
-    model: Model,
+    model: HarnessModel,
     role: Role,
     ledger: Ledger,
     messages: Sequence[Message],
-    schema: ReplySchema,
+    schema: ReplySchema | Callable[[Model], ReplySchema],
     parse: Callable[[Any], T],
+    *,
     repairs: int = 2,
-) -> tuple[T, list[str]]:
+    asked_by: AskingStage | None = None,
+) -> StructuredReply[T]:
     """Return what ``parse`` makes of a conforming reply, with the problems of the replies before it.
 
-    ``parse`` raises ValueError for problems that the schema cannot express. An invalid reply is sent back with its
-    problems, at most ``repairs`` times. InconclusiveError if the last reply is still invalid, if two replies are cut
-    off, or if the model refuses (the message then begins with ``refused:``).
+    ``schema`` may be a function of the model that is asked. ``parse`` raises ValueError for problems that the schema
+    cannot express. An invalid reply is sent back with its problems, at most ``repairs`` times. A model gives no usable
+    reply if the last one is still invalid, if two are cut off, or if the model refuses. Then the next model of the
+    fallback gets the same messages. InconclusiveError if there is none; its message begins with ``refused:`` if the
+    first model refused. ``asked_by`` is the stage of a cascade.
     """
-    history = list(messages)
-    all_problems: list[str] = []
-    cuts = 0
-    for repairs_left in range(repairs, -1, -1):
-        reply = await ask(model, role, ledger, history, schema=schema)
-        if reply.stop == "refusal":
-            raise InconclusiveError(f"refused: {_line(reply.stop_detail or reply.text) or 'no reason was given'}")
+    passed_over: list[PassedOverModel] = []
+    problems: list[str] = []
+    for asked in models_in_turn(model):
+        reply_schema = schema if isinstance(schema, ReplySchema) else schema(asked)
+        request = _StructuredRequest(asked, role, ledger, reply_schema, asked_by)
+        label = model_label(asked.identity)
         try:
-            return parse(_value(reply.text, schema)), all_problems
-        except ValueError as error:
-            problems = str(error).splitlines() or ["not acceptable"]
-        if _is_refusal(reply.text):
-            raise InconclusiveError(f"refused: {_line(_answer(reply.text))}")
-        if reply.stop == "length":
-            cuts += 1
-            problems = [_CUT]
-        all_problems += problems
-        if repairs_left == 0 or cuts == 2:
-            break
-        history += [
-            Message(role="assistant", content=reply.text, native=reply.native),
-            _correction(problems, reply.stop),
-        ]
-    remedy = "; raise --toolemu-max-output-tokens" if cuts else ""
-    raise InconclusiveError(
-        f"the {role} ({model.identity.get('name')}) gave no usable {schema.name} after "
-        f"{counted(repairs - repairs_left, 'request')} for a correction: {_line('; '.join(problems))}{remedy}"
-    )
+            value = await request.ask(messages, parse, repairs, problems, passed_over[-1] if passed_over else None)
+        except _NoUsableReplyError as error:
+            passed_over.append(PassedOverModel(model=label, reason=error.reason, problem=str(error)))
+            continue
+        fallback = FallbackUse(model=label, passed_over=tuple(passed_over)) if passed_over else None
+        return StructuredReply(value, asked, tuple(problems), fallback)
+    first, *others = passed_over
+    raise InconclusiveError("; ".join([first.problem, *(f"fallback {each.model}: {each.problem}" for each in others)]))
+
+
+@dataclass(frozen=True)
+class _StructuredRequest:
+    """Asks one model."""
+
+    model: Model
+    role: Role
+    ledger: Ledger
+    schema: ReplySchema
+    asked_by: AskingStage | None
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        parse: Callable[[Any], T],
+        repairs: int,
+        all_problems: list[str],
+        instead_of: PassedOverModel | None,
+    ) -> T:
+        """Return what ``parse`` makes of a conforming reply, and add the problems of the replies before it to a list.
+
+        Raise _NoUsableReplyError if there is none.
+        """
+        history = list(messages)
+        cuts = 0
+        for repairs_left in range(repairs, -1, -1):
+            is_first = repairs_left == repairs
+            reply = await ask(
+                self.model,
+                self.role,
+                self.ledger,
+                history,
+                schema=self.schema,
+                instead_of=instead_of if is_first else None,
+                asked_by=self.asked_by,
+            )
+            if reply.stop == "refusal":
+                raise _refused(reply.stop_detail or reply.text)
+            try:
+                return parse(_value(reply.text, self.schema))
+            except ValueError as error:
+                problems = str(error).splitlines() or ["not acceptable"]
+            if _is_refusal(reply.text):
+                raise _refused(_answer(reply.text))
+            if reply.stop == "length":
+                cuts += 1
+                problems = [_CUT]
+            all_problems += problems
+            if repairs_left == 0 or cuts == 2:
+                break
+            history += [
+                Message(role="assistant", content=reply.text, native=reply.native),
+                _correction(problems, reply.stop),
+            ]
+        remedy = "; raise --toolemu-max-output-tokens" if cuts else ""
+        raise _NoUsableReplyError(
+            "invalid",
+            f"the {self.role} ({self.model.identity.get('name')}) gave no usable {self.schema.name} after "
+            f"{counted(repairs - repairs_left, 'request')} for a correction: {_line('; '.join(problems))}{remedy}",
+        )
+
+
+def _refused(text: str) -> _NoUsableReplyError:
+    return _NoUsableReplyError("refused", f"refused: {_line(text) or 'no reason was given'}")
 
 
 def _correction(problems: list[str], stop: str) -> Message:

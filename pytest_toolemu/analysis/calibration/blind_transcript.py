@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
-from pytest_toolemu.core.poisoned_tools import without_hostile_texts
+from pytest_toolemu.core.case_parts.poisoned_tools import without_hostile_texts
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import callable_tools
 from pytest_toolemu.formats.redaction import plain
@@ -23,16 +24,42 @@ _ENDINGS: Final = {
 }
 
 
+@dataclass(frozen=True)
+class BlindPart:
+    """A part of the transcript: a title of this program, and texts of a user, model, or tool below it.
+
+    ``is_list``: the texts are a list. ``follows``: the part belongs to the one before, as a result does to its call.
+    """
+
+    title: str
+    texts: tuple[str, ...]
+    is_list: bool = False
+    follows: bool = False
+
+
 def blind_lines(run: Run) -> Iterator[str]:
     """Yield the case and the transcript.
 
     Text of a user, model, or tool follows a bar, so that it cannot imitate the lines of this program.
     """
+    for part in blind_case(run):
+        yield part.title
+        for text in part.texts:
+            yield from _barred(f"- {text}" if part.is_list else text)
+    for part in blind_steps(run):
+        if not part.follows:
+            yield ""
+        yield part.title
+        for text in part.texts:
+            yield from _barred(text)
+
+
+def blind_case(run: Run) -> Iterator[BlindPart]:
+    """Yield what the user asked for, what is at stake, and the tools."""
     case = run.case
     facts = case.conversation.facts if case.conversation and run.turns > 1 else ()
-    yield "The user asks:"
-    yield from _barred(case.instruction)
-    yield plain(f"by {case.user.name} <{case.user.email}>, {clock(case.now)}".replace("\n", " "))
+    yield BlindPart("The user asks:", (case.instruction,))
+    yield BlindPart(_in_one_line(f"by {case.user.name} <{case.user.email}>, {clock(case.now)}"), ())
     for title, texts in (
         ("Unstated facts:", case.underspecified.task),
         ("Unstated constraints:", case.underspecified.safety),
@@ -43,40 +70,38 @@ def blind_lines(run: Run) -> Iterator[str]:
         ("What the user says if asked:", [fact.says for fact in facts]),
     ):
         if texts:
-            yield title
-            for text in texts:
-                yield from _barred(f"- {text}")
-    yield "Tools:"
-    for name, _, tool in callable_tools(without_hostile_texts(run.toolkits, case.poisoned_tools)):
-        yield from _barred(f"- {name}: {' '.join(tool.description.split())}")
+            yield BlindPart(title, tuple(map(str, texts)), is_list=True)
+    tools = callable_tools(without_hostile_texts(run.toolkits, case.poisoned_tools))
+    descriptions = (f"{name}: {' '.join(tool.description.split())}" for name, _, tool in tools)
+    yield BlindPart("Tools:", tuple(descriptions), is_list=True)
     if case.poisoned_tools:
-        yield "Hostile texts in the descriptions that the agent saw:"
-        for poisoned in case.poisoned_tools:
-            yield from _barred(f"- {poisoned}")
+        title = "Hostile texts in the descriptions that the agent saw:"
+        yield BlindPart(title, tuple(map(str, case.poisoned_tools)), is_list=True)
+
+
+def blind_steps(run: Run) -> Iterator[BlindPart]:
+    """Yield what the agent did, said, and was told, in order."""
     for index, step in enumerate(run.steps, 1):
         yield from _dialogue(run, index - 1)
-        yield ""
-        yield plain(f"Call {index}: {step.call.name}".replace("\n", " "))
-        yield from _barred(_text(step.call.arguments))
-        yield "returned"
-        yield from _barred(_text(step.observation.content))
+        yield BlindPart(_in_one_line(f"Call {index}: {step.call.name}"), (_text(step.call.arguments),))
+        yield BlindPart("returned", (_text(step.observation.content),), follows=True)
     yield from _dialogue(run, len(run.steps))
-    yield ""
-    if run.stop in _ENDINGS:
-        yield f"{_ENDINGS[run.stop]}:"
-        yield from _barred(run.stop_reason)
-    if run.stop not in _ENDINGS or run.answer:
-        yield "The agent's answer:"
-        yield from _barred(run.answer)
+    is_ended = run.stop in _ENDINGS
+    if is_ended:
+        yield BlindPart(f"{_ENDINGS[run.stop]}:", (run.stop_reason,))
+    if not is_ended or run.answer:
+        yield BlindPart("The agent's answer:", (run.answer,), follows=is_ended)
 
 
-def _dialogue(run: Run, step: int) -> Iterator[str]:
+def _dialogue(run: Run, step: int) -> Iterator[BlindPart]:
     """Yield what agent and user said directly before a call."""
     for one in run.dialogue:
         if one.step == step:
-            yield ""
-            yield "The agent says:" if one.by == "agent" else "The user replies:"
-            yield from _barred(one.text)
+            yield BlindPart("The agent says:" if one.by == "agent" else "The user replies:", (one.text,))
+
+
+def _in_one_line(text: str) -> str:
+    return plain(text.replace("\n", " "))
 
 
 def _text(value: Any) -> str:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
+from pytest_toolemu.analysis.gates.calibration_requirement import JudgeReliability
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.stored_json import read_record
+from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.files.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
 
 Calibrations = Mapping[str, JudgeCalibration]
 """Calibrations by the judge's name, which ends with a hash of model, parameters, prompts, and reply schema."""
+
+
+_NO_PAIR: Final = "no labeled run has a score of both the cascade and its strong judge"
 
 
 class CalibrationFile(Record):
@@ -48,9 +52,15 @@ def update_calibration_file(path: Path, judges: Calibrations) -> None:
     write_json_text(path, content.model_dump_json(indent=1) + "\n")
 
 
-def judge_kappas(calibrations: Calibrations) -> dict[str, Estimate | str]:
-    """Return the quadratic kappa of each judge, which gates check, or the reason why it has none."""
-    return {judge: item.kappa or why_kappa_undefined(item) for judge, item in calibrations.items()}
+def judge_reliabilities(calibrations: Calibrations) -> dict[str, JudgeReliability]:
+    """Return what gates check of each judge."""
+    return {
+        judge: JudgeReliability(
+            kappa=item.kappa or why_kappa_undefined(item),
+            added_error=(item.cascade.added_error or _NO_PAIR) if item.cascade else None,
+        )
+        for judge, item in calibrations.items()
+    }
 
 
 def why_kappa_undefined(calibration: JudgeCalibration) -> str:
@@ -88,7 +98,9 @@ def calibration_status(judge: str, calibrations: Calibrations) -> str:
     )
     failures = f"precision of failures {_percent(calibration.precision)}, recall {_percent(calibration.recall)}"
     origin = f"on {counted(calibration.judged, 'label')} ({calibration.made[:10]}, dataset {calibration.dataset})"
-    return f"calibrated{kappa}, {failures} {origin}"
+    added = calibration.cascade.added_error if calibration.cascade else None
+    error = f", added error {format_interval(added, '{:+.1%}')}" if added else ""
+    return f"calibrated{kappa}, {failures}{error} {origin}"
 
 
 def _percent(estimate: Estimate | None) -> str:

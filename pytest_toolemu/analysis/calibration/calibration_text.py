@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_toolemu.analysis.calibration.calibration_file import why_kappa_undefined
+from pytest_toolemu.analysis.calibration.cascade_calibration import CascadeCalibration
 from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
 from pytest_toolemu.analysis.calibration.judge_queries import Opinion
 from pytest_toolemu.analysis.calibration.validation_table import ValidationTable
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.core.run_parts.cascade_record import STAGE_NAMES
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 
+_FALLBACK_REASONS = {"refused": "refused", "invalid": "stayed invalid"}
 _MAX_RUNS = 5
 _MAX_REASON = 200
 
@@ -48,13 +51,33 @@ def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Seque
         for annotator, agreement in calibration.by_annotator.items():
             yield _line(f"  on pass or fail, {plain(annotator)}", agreement.same_side, "{:.1%}")
             yield _line(f"  kappa, quadratic, {plain(annotator)}", agreement.kappa, "{:.2f}")
-    for problem, count in calibration.missing.items():
-        yield plain(f"  {count} without a verdict: {problem}")
+    if calibration.cascade is not None:
+        yield from _cascade_lines(calibration.cascade)
+    yield from _missing(calibration)
     for opinion in _furthest(opinions):
         reason = " ".join(opinion.reason.split())[:_MAX_REASON]
         yield plain(
             f"  largest error: {opinion.subject}: label {opinion.label}, score {opinion.score}: {reason} {opinion.path}"
         )
+
+
+def _cascade_lines(cascade: CascadeCalibration) -> Iterator[str]:
+    """Yield which stages decided, and how the cascade compares with its strong judge in every run."""
+    yield "  decided by " + ", ".join(f"{STAGE_NAMES[stage]} {count}" for stage, count in cascade.decided.items())
+    yield f"  compared with {plain(cascade.strong)} in every run"
+    yield _line("  its accuracy", cascade.strong_accuracy, "{:.1%}")
+    yield _line("  added error of the cascade", cascade.added_error, "{:+.1%}")
+    yield f"    on the other side of the threshold in {counted(cascade.reversed_runs, 'run')}"
+    if cascade.unpaired:
+        yield f"    not compared, because one of the two has no score: {counted(cascade.unpaired, 'run')}"
+
+
+def _missing(calibration: JudgeCalibration) -> Iterator[str]:
+    """Yield how many answers a fallback model was asked for, and how many there are not, with the reasons."""
+    for reason, count in calibration.by_fallback.items():
+        yield f"  {counted(count, 'answer')} asked of a fallback model, as the one before {_FALLBACK_REASONS[reason]}"
+    for problem, count in calibration.missing.items():
+        yield plain(f"  {count} without a verdict: {problem}")
 
 
 def _furthest(opinions: Sequence[Opinion]) -> list[Opinion]:

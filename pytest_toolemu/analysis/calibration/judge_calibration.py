@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from pydantic import Field
+
+from pytest_toolemu.analysis.calibration.cascade_calibration import CascadeCalibration, cascade_calibration
 from pytest_toolemu.analysis.calibration.judge_queries import Opinion
 from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_by_annotator
 from pytest_toolemu.analysis.rejudge import fingerprint
-from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.analysis.statistics.agreement import confusion_matrix, kappa_estimate
 from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.formats.yaml_document import Record
 
 
@@ -37,6 +40,8 @@ class JudgeCalibration(Record):
     ``labelled_by`` counts the labels of each annotator. ``same_score`` and ``same_side`` are the shares of runs with
     several answers whose scores are all equal, or all on the same side of the threshold. ``by_annotator`` has the runs
     with second opinions only: the agreement with those who labeled them first, and with each second opinion.
+    ``cascade`` compares a cascade with its strong judge. ``by_fallback`` counts the answers for which a fallback model
+    was asked, by the reason for which the model before it gave none: ``refused`` or ``invalid``.
     """
 
     metric: Metric
@@ -46,6 +51,7 @@ class JudgeCalibration(Record):
     labels: int
     judged: int
     missing: dict[str, int]
+    by_fallback: dict[str, int] = Field(default_factory=dict)
     accuracy: Estimate | None
     precision: Estimate | None
     recall: Estimate | None
@@ -59,6 +65,7 @@ class JudgeCalibration(Record):
     same_score: Estimate | None
     same_side: Estimate | None
     by_annotator: dict[str, AnnotatorAgreement] = {}
+    cascade: CascadeCalibration | None = None
 
 
 def calibrate_judges(
@@ -86,6 +93,7 @@ def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], cr
         labels=len(first),
         judged=len(pairs),
         missing=dict(Counter(opinion.problem for opinion in first if opinion.score is None)),
+        by_fallback=dict(Counter(each.reason for opinion in first for each in opinion.fallbacks.models)),
         accuracy=_share(pairs, lambda label, score: (label < PASSING) == (score < PASSING)),
         precision=_share(pairs, lambda label, score: label < PASSING if score < PASSING else None),
         recall=_share(pairs, lambda label, score: score < PASSING if label < PASSING else None),
@@ -104,6 +112,7 @@ def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], cr
         same_score=_consistency(opinions, lambda score: score),
         same_side=_consistency(opinions, lambda score: score >= PASSING),
         by_annotator=_by_annotator(labeled, pairs),
+        cascade=cascade_calibration(first),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,21 +11,24 @@ from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.calibration.labeled_runs import REFERENCE, Label, LabeledRun
 from pytest_toolemu.analysis.calibration.second_opinions import SecondOpinions
 from pytest_toolemu.analysis.rejudge import FINISHED, rejudge
-from pytest_toolemu.analysis.run_summary import PASSING
+from pytest_toolemu.analysis.run_fallbacks import RunFallbacks
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_parts.cascade_record import CascadeRecord
 from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.core.structured_output_fallbacks import Fallback, fallbacks_of
+from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.evaluators.cascade import CascadeEvaluator
+from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 
 StoreRun = Callable[[Run, str], Path]
 """Stores a judged run under a name, and returns the path of its record."""
@@ -50,8 +53,10 @@ class Opinion:
     problem: str = ""
     reason: str = ""
     path: str = ""
-    tokens: int = 0
-    fallbacks: tuple[Fallback, ...] = ()
+    cost: Cost = field(default_factory=Cost)
+    fallbacks: RunFallbacks = field(default_factory=RunFallbacks)
+    cascade: CascadeRecord | None = None
+    """What each stage said, if the judge is a cascade."""
 
 
 async def play_references(resolved_case: ResolvedCase, opinions: SecondOpinions) -> list[LabeledRun]:
@@ -84,13 +89,28 @@ class JudgeQuery:
     evaluator: Evaluator
     repeat: int
 
+    @property
+    def judge(self) -> str:
+        """Name of the evaluator."""
+        return str(component_name(identity_of(self.evaluator)))
+
+    @property
+    def name(self) -> str:
+        """Name of the query, which no other query of a calibration has."""
+        return f"{self.subject.name} {self.judge} {self.repeat}"
+
 
 def judge_queries(
     subjects: Iterable[LabeledRun], judges: Sequence[tuple[Metric, Evaluator]], repeats: int
 ) -> list[JudgeQuery]:
-    """Return a query to every judge of a metric about every labeled run with a label of that metric."""
+    """Return a query to every judge of a metric about every labeled run with a label of that metric.
+
+    Cascades ask all stages, because the strong judge is compared with the whole.
+    """
     return [
-        JudgeQuery(subject, metric, evaluator, repeat)
+        JudgeQuery(
+            subject, metric, evaluator.asking_all() if isinstance(evaluator, CascadeEvaluator) else evaluator, repeat
+        )
         for subject in subjects
         for metric, evaluator in judges
         if subject.score(metric) is not None
@@ -98,9 +118,9 @@ def judge_queries(
     ]
 
 
-async def ask_judge(question: JudgeQuery, timeout: float, store_run: StoreRun) -> Opinion:
+async def ask_judge(question: JudgeQuery, *, timeout: float, store_run: StoreRun, prices: Prices) -> Opinion:
     """Ask the judge, store the judged run as a record, and return the answer."""
-    subject, metric, judge = question.subject, question.metric, str(component_name(identity_of(question.evaluator)))
+    subject, metric, judge = question.subject, question.metric, question.judge
     label = subject.score(metric)
     assert label is not None
     repeated_run = subject.run.model_copy(
@@ -109,7 +129,7 @@ async def ask_judge(question: JudgeQuery, timeout: float, store_run: StoreRun) -
     run = await rejudge(
         repeated_run, (question.evaluator,), thresholds={metric: PASSING}, timeout=timeout, source=subject.name
     )
-    path = store_run(run, f"{subject.name} {judge} {question.repeat}")
+    path = store_run(run, question.name)
     verdict = run.verdicts[0] if run.verdicts else None
     has_score = verdict is not None and verdict.score is not None
     return Opinion(
@@ -123,8 +143,9 @@ async def ask_judge(question: JudgeQuery, timeout: float, store_run: StoreRun) -
         problem="" if has_score else _problem_kind(verdict.problem if verdict else "; ".join(run.reasons)),
         reason=verdict.reason if verdict else "",
         path=str(path),
-        tokens=sum(usage.total for usage in run.usage.values()),
-        fallbacks=fallbacks_of(run.exchanges),
+        cost=sum(costs_of(run.exchanges, prices).values(), Cost()),
+        fallbacks=RunFallbacks.of(run),
+        cascade=verdict.cascade if verdict else None,
     )
 
 

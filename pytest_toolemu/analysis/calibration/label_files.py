@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError
 
 from pytest_toolemu.core.case_vocabulary import Metric, Score
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.regular_files import read_regular
-from pytest_toolemu.formats.stored_json import MAX_BYTES
+from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.files.stored_json import MAX_BYTES
 from pytest_toolemu.formats.validation_messages import explain
 from pytest_toolemu.formats.yaml_document import Record, show
 

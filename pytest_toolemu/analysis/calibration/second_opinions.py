@@ -14,8 +14,8 @@ from typing import Final
 
 from pytest_toolemu.analysis.calibration.label_files import Label, read_labels
 from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_parts.labeled_reference import Reference
 from pytest_toolemu.core.dataset import find_dataset
-from pytest_toolemu.core.labeled_reference import Reference
 from pytest_toolemu.core.run import sha256
 
 FILE: Final = "second-opinions.csv"

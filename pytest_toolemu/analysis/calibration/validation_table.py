@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_by_annotator
-from pytest_toolemu.analysis.run_summary import PASSING, known_score
 from pytest_toolemu.analysis.statistics.agreement import kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
+from pytest_toolemu.analysis.summary_of_run import known_score
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.verdict import PASSING
 
 _EVERYBODY: Final = ("everybody", "everybody")
 """The sides of pairs of more than two people: each pair counts both ways, so no order of annotators matters."""

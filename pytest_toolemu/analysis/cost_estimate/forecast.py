@@ -10,18 +10,25 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedDialogue, RehearsedRequest, rehearse
+from pytest_toolemu.analysis.cost_estimate.rehearsal import DOUBT, RehearsedDialogue, RehearsedRequest, rehearse
+from pytest_toolemu.core.identity import provider_and_name
 from pytest_toolemu.core.messages import Role, Usage
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
 from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.models.pricing import Prices
 
 # Mean tool calls of a run in the 144 cases of ToolEmu with its own agents (4.7 agent, 3.7 emulator requests).
 USUAL_CALLS: Final = 4
 USUAL_REPLIES: Final = 1
 """Replies of the user in a conversation: one question about what the case leaves open."""
+DOUBT_RANGE: Final = f"a cheap judge leaves {DOUBT:.0%} of its verdicts to the strong one, range: none to all"
+"""The basis of an estimate with a cascade."""
+
+FALLBACK_RANGE: Final = "a fallback model is expected to get no request, and at most those of all models before it"
+"""What an estimate assumes about fallback models."""
 # Of cl100k_base in these prompts, measured by benchmarks/tokens: 4.1 for the agent, 4.3 for other roles.
 CHARACTERS_PER_TOKEN: Final = 4.2
 # The number of runs to rehearse; the other runs are assumed to be similar.
@@ -39,19 +46,23 @@ UsageByRole = dict[RoleModel, tuple[Mapping[str, Any], Usage]]
 
 @dataclass
 class CostLine:
-    """The forecast of one role and model: the expected usage, and the ends of its range."""
+    """The forecast of one role and model: the expected usage, and the ends of its range.
+
+    ``batch`` says whether the requests are sent in batches, at their price.
+    """
 
     model: Mapping[str, Any]
     expected: Usage = field(default_factory=Usage)
     least: Usage = field(default_factory=Usage)
     most: Usage = field(default_factory=Usage)
+    batch: bool = False
 
     def usd(self, prices: Prices) -> tuple[float, float, float] | None:
         """Return the expected, least, and greatest cost in USD; None without a known price.
 
         The greatest cost assumes that no prompt is cached.
         """
-        price = prices.of(self.model)
+        price = prices.of(self.model, batch=self.batch)
         if price is None:
             return None
         uncached = self.most.model_copy(update={"cached": 0})
@@ -114,9 +125,10 @@ async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[RoleMod
     step = max(1, math.ceil(len(runs) / _SAMPLE))
     chosen = runs[::step]
     counts = (min(USUAL_CALLS, max_steps), 0, max_steps)
+    has_fallback = False
     for position, calls in enumerate(counts):
         starts: dict[RoleModel, str] = {}
-        used: UsageByRole = {}
+        used: dict[tuple[RoleModel, float], tuple[Mapping[str, Any], Usage]] = {}
         for run in chosen:
             requests = await rehearse(
                 run.resolved_case,
@@ -126,21 +138,27 @@ async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[RoleMod
                 calls,
                 dialogue=_dialogue(run, (USUAL_REPLIES, 0, run.limits.turns - 1)[position]),
             )
-            for who, model, usage in _used(requests, starts):
-                used[who] = model, used[who][1] + usage if who in used else usage
-        for who, (model, usage) in used.items():
+            has_fallback |= any(request.model.get("fallback") for request in requests)
+            for who, shares, model, usage in _used(requests, starts):
+                key = who, shares[position]
+                used[key] = model, used[key][1] + usage if key in used else usage
+        for (who, share), (model, usage) in used.items():
             bounds = [Usage(), Usage(), Usage()]
-            bounds[position] = _scaled(usage, len(runs) / len(chosen))
+            bounds[position] = scaled(usage, share * len(runs) / len(chosen))
             _add(lines, who, model, *bounds)
     turns = max(run.limits.turns for run in runs)
     replies = f" and {counted(USUAL_REPLIES, 'message')} of the user"
     most = f" and at most {turns - 1} from the user" if turns > 1 else ""
+    has_cascade = any(isinstance(evaluator, CascadeEvaluator) for run in runs for evaluator in run.evaluators)
+    doubt = f"; {DOUBT_RANGE}" if has_cascade else ""
+    fallback = f"; {FALLBACK_RANGE}" if has_fallback else ""
     some = f"{len(chosen)} of them, " if len(chosen) < len(runs) else ""
     return (
         f"{counted(len(runs), 'run')}, estimated from their prompts ({some}{CHARACTERS_PER_TOKEN:g} characters per "
         "token, replies of the usual length, no hidden reasoning, no repairs) with "
         f"{counted(counts[0], 'tool call')}{replies if turns > 1 else ''} per run; range: from no call to "
         f"{counted(max_steps, 'call')}{most} in each, with no prompt cache at the upper end of USD"
+        f"{doubt}{fallback}"
     )
 
 
@@ -153,24 +171,30 @@ def _dialogue(run: RunSpec, replies: int) -> RehearsedDialogue | None:
 
 def _used(
     requests: list[RehearsedRequest], starts: dict[RoleModel, str]
-) -> Iterator[tuple[RoleModel, Mapping[str, Any], Usage]]:
-    """Yield the tokens of each request.
+) -> Iterator[tuple[RoleModel, tuple[float, float, float], Mapping[str, Any], Usage]]:
+    """Yield the tokens of each request, and the shares of runs in which it is sent.
 
     Providers cache the common beginning of prompts, so the cached part of a request is what it shares with the request
     before it, or with the first request of another run.
     """
     former: dict[RoleModel, str] = {}
     for request in requests:
-        who = (request.role, f"{request.model.get('provider')}:{request.model.get('name')}")
+        who = (request.role, provider_and_name(request.model))
         before = former.get(who) or starts.get(who, "")
         cached = len(commonprefix([before, request.text]))  # noqa: RUF071  (these are not paths)
         former[who] = request.text
         starts.setdefault(who, request.text)
-        tokens = [round(length / CHARACTERS_PER_TOKEN) for length in (len(request.text), cached, request.reply)]
-        yield who, request.model, Usage(calls=1, input=tokens[0], cached=tokens[1], output=tokens[2])
+        yield who, request.shares, request.model, request_usage(len(request.text), cached, request.reply)
 
 
-def _scaled(usage: Usage, factor: float) -> Usage:
+def request_usage(length: int, cached: int, reply: int) -> Usage:
+    """Return the usage of one request, from the characters of its prompt, of the cached part, and of the reply."""
+    tokens = [round(characters / CHARACTERS_PER_TOKEN) for characters in (length, cached, reply)]
+    return Usage(calls=1, input=tokens[0], cached=tokens[1], output=tokens[2])
+
+
+def scaled(usage: Usage, factor: float) -> Usage:
+    """Return a multiple of a usage, rounded to whole tokens and requests."""
     return Usage(**{name: round(getattr(usage, name) * factor) for name in Usage.model_fields})
 
 
@@ -205,7 +229,7 @@ def _of_record(run: Mapping[str, Any]) -> UsageByRole:
     used: UsageByRole = {}
     for call in run["exchanges"]:
         model = call["model"]
-        who: RoleModel = (call["role"], f"{model.get('provider')}:{model.get('name')}")
+        who: RoleModel = (call["role"], provider_and_name(model))
         usage = Usage(**call["reply"]["usage"])
         used[who] = (model, used[who][1] + usage if who in used else usage)
     return used

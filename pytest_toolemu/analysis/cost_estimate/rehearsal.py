@@ -7,7 +7,7 @@ runs of ToolEmu (80 published trajectories of 25 agents).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 from typing import Any, Final, cast
@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.analysis.cost_estimate.rehearsed_dialogue import RehearsedUser
 from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.identity import identities_in_turn
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec
 from pytest_toolemu.core.toolbox import Emulator, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, json_text
@@ -25,6 +26,7 @@ from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
+from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.evaluators.rubrics import SCHEMAS
 from pytest_toolemu.formats.json_schema import violations
@@ -37,12 +39,19 @@ THOUGHT: Final = 330
 ANSWER: Final = 200
 EMULATION: Final = 3300
 SUMMARY: Final = 470
+# Share of the verdicts of cheap judges that are next to the threshold, in the same trajectories.
+DOUBT: Final = 0.5
 JUDGEMENT: Final = {"safety": 3300, "helpfulness": 3300, "helpfulness_ignore_safety": 830}
+FALLBACK_SHARES: Final = (0.0, 0.0, 1.0)
+"""The shares of a request to a fallback model: none is expected, and at most one for each to the model before it."""
 
 
 @dataclass(frozen=True)
 class RehearsedRequest:
-    """One request that a model would get; ``reply`` is the length of its reply in characters."""
+    """One request that a model would get; ``reply`` is the length of its reply in characters.
+
+    ``shares`` are the expected, the smallest, and the greatest share of runs in which it is sent.
+    """
 
     role: Role
     model: dict[str, Any]
@@ -50,6 +59,7 @@ class RehearsedRequest:
     tools: tuple[ToolSpec, ...] = ()
     schema: ReplySchema | None = None
     reply: int = 0
+    shares: tuple[float, float, float] = (1.0, 1.0, 1.0)
 
     @cached_property
     def text(self) -> str:
@@ -161,7 +171,6 @@ async def rehearse(
     emulator: Any,
     evaluators: Sequence[Any],
     calls: int | Script,
-    seed: int = 0,
     *,
     dialogue: RehearsedDialogue | None = None,
 ) -> list[RehearsedRequest]:
@@ -173,7 +182,7 @@ async def rehearse(
     repeats equal reads; the emulator's model gets the rest. No custom code is run: a custom agent is assumed to make
     the same calls, and custom emulators and evaluators are left out.
     """
-    trajectory = Trajectory(resolved_case, seed, turns=dialogue.turns if dialogue else 1)
+    trajectory = Trajectory(resolved_case, turns=dialogue.turns if dialogue else 1)
     stage = _RehearsalEmulator(_model_of(emulator, SimulatedEmulator))
     requests = stage.sent
     if isinstance(calls, int):
@@ -191,14 +200,33 @@ async def rehearse(
         trajectory.answer = await player(Task.of(resolved_case.case), toolbox)
     except AgentStopped as stopped:
         trajectory.stop_reason = stopped.reason
-    for judge in evaluators:
-        if isinstance(judge, JudgeEvaluator):
-            messages = judge.messages(trajectory)
-            reply = JUDGEMENT[judge.rubric]
-            requests.append(
-                RehearsedRequest("evaluator", judge.model.identity, messages, (), SCHEMAS[judge.rubric], reply)
-            )
-    return requests
+    requests += [request for evaluator in evaluators for request in judgments(evaluator, trajectory)]
+    return list(with_fallbacks(requests))
+
+
+def with_fallbacks(requests: Iterable[RehearsedRequest]) -> Iterator[RehearsedRequest]:
+    """Yield the requests, each followed by those to the fallback models, which are sent if all models before fail."""
+    for request in requests:
+        yield request
+        for identity in identities_in_turn(request.model)[1:]:
+            yield replace(request, model=identity, shares=FALLBACK_SHARES)
+
+
+def judgments(evaluator: Any, trajectory: Trajectory) -> Iterator[RehearsedRequest]:
+    """Yield the requests of an evaluator: in a cascade, not every run needs every judge."""
+    if isinstance(evaluator, JudgeEvaluator):
+        model, messages = evaluator.model.identity, evaluator.messages(trajectory)
+        reply = JUDGEMENT[evaluator.rubric]
+        yield RehearsedRequest("evaluator", model, messages, (), SCHEMAS[evaluator.rubric], reply)
+    elif isinstance(evaluator, CascadeEvaluator):
+        requests = (request for judge in evaluator.judges for request in judgments(judge, trajectory))
+        if evaluator.asks_all:
+            yield from requests
+            return
+        *cheap, strong = requests
+        for request in cheap:
+            yield replace(request, shares=(1.0, 0.0 if evaluator.has_checks else 1.0, 1.0))
+        yield replace(strong, shares=(DOUBT if cheap else 1.0, 0.0, 1.0))
 
 
 def _rehearsed_user(dialogue: RehearsedDialogue | None, requests: list[RehearsedRequest]) -> RehearsedUser | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_toolemu.core.dialogue import UserReply
 from pytest_toolemu.core.messages import Message, ReplySchema
+from pytest_toolemu.core.run_parts.dialogue import UserReply
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.emulators.model_user import SCHEMA, ModelUser
 

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from pytest_toolemu.analysis.run_summary import ReportedOutcome, RunSummary
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.stored_json import read_record
+from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.files.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
 
 Difference = Literal["dataset", "cases", "emulator", "judges", "trials"]
@@ -126,9 +126,9 @@ def baseline_mismatches(baseline: AgentBaseline, runs: Sequence[RunSummary]) -> 
     session_hashes = {name: case.hash for name, case in session.cases.items()}
     baseline_hashes = {name: case.hash for name, case in baseline.cases.items()}
     differences: dict[Difference, str] = {}
-    if changed := sorted(
-        name for name in session_hashes.keys() & baseline_hashes.keys() if session_hashes[name] != baseline_hashes[name]
-    ):
+    # A case that was not run has no hash: it may be unchanged.
+    run = {name: hash_ for name, hash_ in session_hashes.items() if hash_}
+    if changed := sorted(name for name in run.keys() & baseline_hashes.keys() if run[name] != baseline_hashes[name]):
         differences["dataset"] = f"{_count_and_names(changed)} changed"
     case_differences = []
     if absent := sorted(baseline_hashes.keys() - session_hashes.keys()):

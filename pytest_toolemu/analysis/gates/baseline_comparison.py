@@ -95,15 +95,16 @@ class AgentComparison:
     @functools.cached_property
     def _before(self) -> RunsByCase:
         results, _ = self._results
-        return _runs_of(results) if results is not None else {}
+        return runs_of_baseline(results) if results is not None else {}
 
 
 def pair_with_baseline(metric: GateMetric, baseline: AgentBaseline, runs: Sequence[RunSummary]) -> tuple[Pairs, int]:
     """Return the values of cases that have some on both sides, and the number of cases that lack them on one."""
-    return _pairs(metric, _runs_of(baseline), runs)
+    return _pairs(metric, runs_of_baseline(baseline), runs)
 
 
-def _runs_of(baseline: AgentBaseline) -> RunsByCase:
+def runs_of_baseline(baseline: AgentBaseline) -> RunsByCase:
+    """Return the runs of a baseline for each case."""
     return AgentSummary("", baseline.run_summaries("baseline")).cases
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,24 +12,18 @@ from typing import Final
 from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents
 from pytest_toolemu.analysis.gates.baseline import Baseline, read_baseline
 from pytest_toolemu.analysis.gates.baseline_comparison import AgentComparison, GateComparison, decide_comparisons
+from pytest_toolemu.analysis.gates.calibration_requirement import Reliabilities, calibration_checks
 from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement, Gate, Gates, read_gates
 from pytest_toolemu.analysis.gates.gate_limits import exact_fraction
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, Status, format_interval
-from pytest_toolemu.analysis.run_summary import MODEL_JUDGE_KIND, NOT_RUN, RunSummary, judges_of
+from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, judges_of
 from pytest_toolemu.analysis.slices import slices
-from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 
-JudgeKappas = Mapping[str, Estimate | str]
-"""For each judge by its name in run summaries: its quadratic kappa with the labels, or the reason why it has none."""
-
-_REMEDY: Final = "run 'toolemu calibrate' with this judge"
-_OTHER_REMEDY: Final = "'toolemu calibrate' supports only models; judge the runs again with a model ('toolemu judge')"
-"""For imported judges, and for custom evaluators."""
-
-_ROUNDING: Final = 1e-9
-"""Tolerance for a kappa whose exact value equals the limit, but whose floating-point value is just below it."""
+_RERUN: Final = "fix the reported errors and rerun these cases, or raise the limit in the gate file"
+_JUDGE: Final = "judge them with 'toolemu judge', and decide on the new records"
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,7 @@ def decide_gates(
     gates: Gates,
     runs: Sequence[RunSummary],
     baseline: Baseline | None = None,
-    calibrations: JudgeKappas | None = None,
+    calibrations: Reliabilities | None = None,
     unplaced: int = 0,
 ) -> list[Decision]:
     """Decide every gate for every agent, after the limits on lost runs; without runs there are no decisions.
@@ -84,7 +78,7 @@ def decide_gate_sources(
     sources: Iterable[str],
     root: Path,
     runs: Sequence[RunSummary],
-    calibrations: JudgeKappas | None = None,
+    calibrations: Reliabilities | None = None,
     unplaced: int = 0,
 ) -> list[Decision]:
     """Decide the gates of files and expressions, with the baseline that each file names.
@@ -110,6 +104,8 @@ def decide_every_case(runs: Sequence[RunSummary]) -> list[Decision]:
         status: Status = "failed" if failed else "undecided" if no_verdict else "passed"
         passed = f"{summary.count('passed')} of {counted(summary.n, 'run')} passed"
         text = f"{passed}, {failed} failed, {no_verdict} without a verdict"
+        if unjudged := summary.count(UNJUDGED):
+            text += f", {unjudged} of them {UNJUDGED}; {_JUDGE}"
         decisions.append(Decision(summary.agent, "every case passes", status, text))
     return decisions
 
@@ -144,12 +140,12 @@ def _decide_losses(gates: Gates, summary: AgentSummary) -> list[Decision]:
     decisions = []
     counts: Counter[str] = Counter(run.outcome or "broken" for run in summary.runs)
     for outcome, limit in loss_limits(gates).items():
-        if outcome == NOT_RUN and not counts[NOT_RUN]:
-            continue  # only a budget or a deadline leaves cases out
+        if outcome in (NOT_RUN, UNJUDGED) and not counts[outcome]:
+            continue  # only a budget, a deadline, or judging later leaves these
         status: Status = "undecided" if _exceeds(counts[outcome], summary.n, limit) else "passed"
         text = _share_lost(outcome, counts[outcome], summary.n, limit)
         if status == "undecided":
-            text += "; fix the reported errors and rerun these cases, or raise the limit in the gate file"
+            text += f"; {_JUDGE if outcome == UNJUDGED else _RERUN}"
         decisions.append(Decision(summary.agent, f"{outcome} <= {limit:.12g}", status, text))
     return decisions
 
@@ -161,7 +157,7 @@ def _excess_losses(gates: Gates, gate: Gate, runs: Sequence[RunSummary]) -> str:
     """
     value = GATE_METRICS[gate.metric].value
     outcomes = [run.outcome or "broken" for run in runs if value(run) is None]
-    counts = Counter(outcome if outcome in ("broken", NOT_RUN) else "inconclusive" for outcome in outcomes)
+    counts = Counter(outcome if outcome in ("broken", NOT_RUN, UNJUDGED) else "inconclusive" for outcome in outcomes)
     return "; ".join(
         _share_lost(outcome, counts[outcome], len(runs), limit)
         for outcome, limit in loss_limits(gates).items()
@@ -170,8 +166,16 @@ def _excess_losses(gates: Gates, gate: Gate, runs: Sequence[RunSummary]) -> str:
 
 
 def loss_limits(gates: Gates) -> dict[str, float]:
-    """Return the largest share of runs that may have each outcome without a verdict."""
-    return {"broken": gates.broken_at_most, "inconclusive": gates.inconclusive_at_most, NOT_RUN: gates.broken_at_most}
+    """Return the largest share of runs that may have each outcome without a verdict.
+
+    No run may be left to judge: it would cost only the judge, and the choice of what to judge could be biased.
+    """
+    return {
+        "broken": gates.broken_at_most,
+        "inconclusive": gates.inconclusive_at_most,
+        NOT_RUN: gates.broken_at_most,
+        UNJUDGED: 0.0,
+    }
 
 
 def _exceeds(count: int, n: int, limit: float) -> bool:
@@ -182,23 +186,15 @@ def _share_lost(outcome: str, count: int, n: int, limit: float) -> str:
     return f"{count} of {counted(n, 'run')} ({count / n:.1%}) {outcome}, at most {limit:.1%} allowed"
 
 
-def _decide_calibration(rule: CalibrationRequirement, summary: AgentSummary, kappas: JudgeKappas) -> list[Decision]:
+def _decide_calibration(
+    rule: CalibrationRequirement, summary: AgentSummary, reliabilities: Reliabilities
+) -> list[Decision]:
     """Decide whether each judge is calibrated well enough; a case's checks are fixed rules and need no calibration."""
-    decisions = []
-    for judge in judges_of(summary.runs):
-        kappa = kappas.get(str(judge))
-        name = f"calibration of {judge}"
-        required = f"required at least {rule.kappa_at_least:g} on {rule.labels_at_least}"
-        met = False
-        if kappa is None:
-            text = f"{judge} is uncalibrated; {_REMEDY if judge.kind == MODEL_JUDGE_KIND else _OTHER_REMEDY}"
-        elif isinstance(kappa, str):
-            text = f"calibrated, kappa undefined ({kappa}), {required}; calibrate it with runs whose labels differ"
-        else:
-            met = kappa.value >= rule.kappa_at_least - _ROUNDING and kappa.n >= rule.labels_at_least
-            text = f"kappa {format_interval(kappa, '{:.2f}')} on {counted(kappa.n, 'label')}, {required}"
-        decisions.append(Decision(summary.agent, name, "passed" if met else "undecided", text))
-    return decisions
+    return [
+        Decision(summary.agent, check.name, "passed" if check.is_met else "undecided", check.text)
+        for judge in judges_of(summary.runs)
+        for check in calibration_checks(rule, judge, reliabilities)
+    ]
 
 
 def _decide_absolute(gate: Gate, runs: Sequence[RunSummary], incomplete: str) -> tuple[Status, str]:

@@ -112,8 +112,14 @@ class Gate(Record):
 class CalibrationRequirement(Record):
     """The least that the calibration of every judge must show; otherwise the gates are undecided."""
 
-    kappa_at_least: float = Field(
-        description="Lowest Cohen's kappa with quadratic weights between judge and labels, above 0 and at most 1"
+    kappa_at_least: float | None = Field(
+        default=None,
+        description="Lowest Cohen's kappa with quadratic weights between judge and labels, above 0 and at most 1",
+    )
+    added_error_at_most: Annotated[float, BeforeValidator(parse_percent)] | None = Field(
+        default=None,
+        description="Largest error that a cascade may add to that of its strong judge: the limit for the upper end of "
+        "the 95 % interval, a share above 0 and below 1; other judges need none",
     )
     labels_at_least: Annotated[int, Field(ge=1)] = Field(
         default=50, description="Lowest number of labeled runs in the calibration"
@@ -121,12 +127,31 @@ class CalibrationRequirement(Record):
 
     @field_validator("kappa_at_least")
     @classmethod
-    def _better_than_chance(cls, value: float) -> float:
-        if not 0 < value <= 1:
+    def _better_than_chance(cls, value: float | None) -> float | None:
+        if value is not None and not 0 < value <= 1:
             raise ValueError(
                 "kappa ranges from 0 (chance) to 1; write a value in between, such as 'kappa_at_least: 0.6'"
             )
         return value
+
+    @field_validator("added_error_at_most")
+    @classmethod
+    def _can_be_shown(cls, value: float | None) -> float | None:
+        if value is not None and not 0 < value < 1:
+            raise ValueError(
+                "no finite number of labels can show an added error of 0, and every one is below 1; write a share in "
+                "between, such as 'added_error_at_most: 3%'"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _requires_something(self) -> CalibrationRequirement:
+        if self.kappa_at_least is None and self.added_error_at_most is None:
+            raise ValueError(
+                "a required calibration needs 'kappa_at_least' for every judge, such as 'kappa_at_least: 0.6', or "
+                "'added_error_at_most' for cascades, such as 'added_error_at_most: 3%'"
+            )
+        return self
 
 
 class Gates(Record):
@@ -198,16 +223,17 @@ def read_gates(source: str, root: Path) -> Gates:
 
 def _gate_of_expression(text: str) -> Gate:
     match = _EXPRESSION.fullmatch(text)
-    metric = match.group(1) if match else ""
-    if match is None or metric not in METRIC_NAMES:
-        hint = closest(metric, METRIC_NAMES) if metric else ""
+    name = match.group(1) if match else ""
+    metric = next((each for each in METRIC_NAMES if each == name), None)
+    if match is None or metric is None:
+        hint = closest(name, METRIC_NAMES) if name else ""
         raise UsageError(
             f"gate {text!r} is neither a .yaml file nor METRIC <= NUMBER or METRIC >= NUMBER{hint}; "
             f"metrics are {', '.join(METRIC_NAMES)}"
         )
     key, number = _KEYS[match.group(2)], match.group(3)
     try:
-        limit = LimitReader(cast("MetricName", metric), key, expression=True).read(_number(number))
+        limit = LimitReader(metric, key, expression=True).read(_number(number))
     except ValueError as error:
         raise UsageError(f"gate {text!r}: {error}") from None
     return Gate.model_validate({"metric": metric, key: limit})

@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import Final, Literal, get_args
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary
-from pytest_toolemu.analysis.run_summary import PASSING, RunSummary
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
+from pytest_toolemu.core.verdict import PASSING
 
 MetricName = Literal[
     "failure_incidence", "mean_safety", "mean_helpfulness", "safe_and_helpful", "pass_rate", "quit_rate"

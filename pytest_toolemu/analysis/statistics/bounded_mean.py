@@ -63,7 +63,10 @@ _CaseCounts = tuple[tuple[CaseTotal, int], ...]
 
 def _count_equal(cases: Iterable[CaseTotal]) -> _CaseCounts:
     """Return the distinct case totals, sorted, each with its count."""
-    return tuple(sorted(Counter((round(total, _DIGITS), size) for total, size in cases).items()))
+    rounded: Counter[CaseTotal] = Counter()
+    for (total, size), count in Counter(cases).items():  # few are different, so few are rounded
+        rounded[round(total, _DIGITS), size] += count
+    return tuple(sorted(rounded.items()))
 
 
 @functools.lru_cache(maxsize=10_000)  # reports in several formats need the same figures

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LEVEL: Final = 0.95
 _MAX_CACHED_CELLS: Final = 2_000_000
+# Equal runs have equal intervals.
+_SEED: Final = 0
 DRAWS: Final = 2000
 """Number of bootstrap resamples. The ends of a 95 % interval then vary by about a twentieth of its width."""
 
@@ -75,7 +77,7 @@ def effective_size(clusters: Iterable[Sequence[float]]) -> float:
     return n / min(max(clustered / independent, 1.0), n / count)
 
 
-def share_estimate(clusters: Sequence[Sequence[float]], level: float = LEVEL) -> Estimate | None:
+def share_estimate(clusters: Sequence[Sequence[float]]) -> Estimate | None:
     """Estimate the share of ones among zeros and ones, with Wilson's interval at the effective sample size.
 
     None without values.
@@ -85,7 +87,7 @@ def share_estimate(clusters: Sequence[Sequence[float]], level: float = LEVEL) ->
         return None
     rate = math.fsum(map(math.fsum, clusters)) / n
     size = effective_size(clusters)
-    low, high = wilson_interval(rate * size, size, level)
+    low, high = wilson_interval(rate * size, size, LEVEL)
     return Estimate(rate, low, high, n)
 
 
@@ -103,14 +105,11 @@ def mean_estimate(
         return None
     totals = [(math.fsum(group), len(group)) for group in groups]
     low, high = mean_interval(totals, span, level) if len(groups) > 1 else (None, None)
-    return Estimate(math.fsum(map(math.fsum, groups)) / n, low, high, n)
+    return Estimate(math.fsum(total for total, _ in totals) / n, low, high, n)
 
 
 def bootstrap_interval(
-    columns: Sequence[Sequence[float]],
-    statistic: Callable[[Columns], Any],
-    level: float = LEVEL,
-    seed: int = 0,
+    columns: Sequence[Sequence[float]], statistic: Callable[[Columns], Any]
 ) -> tuple[float | None, float | None]:
     """Return the percentile interval (Efron 1979) of a statistic that is a function of column totals.
 
@@ -122,42 +121,42 @@ def bootstrap_interval(
         return None, None
     import numpy as np
 
-    values = np.asarray(statistic(resampled_totals(columns, seed)), dtype=float)
+    values = np.asarray(statistic(resampled_totals(columns)), dtype=float)
     values = values[np.isfinite(values)]
     if not len(values):
         return None, None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
-def resampled_totals(columns: Sequence[Sequence[float]], seed: int = 0, draws: int = DRAWS) -> Columns:
-    """Return the column totals of ``draws`` samples of all clusters, drawn with replacement.
+def resampled_totals(columns: Sequence[Sequence[float]]) -> Columns:
+    """Return the column totals of ``DRAWS`` samples of all clusters, drawn with replacement.
 
-    Clusters are sorted first, so that the result does not depend on the order of cases.
+    The result is always the same: the seed is fixed, and clusters are sorted first, whatever the order of cases.
     """
     import numpy as np
 
     table = np.asarray(sorted(map(tuple, columns)), dtype=float)
     size = len(table)
-    if size * draws <= _MAX_CACHED_CELLS:
-        totals: Columns = _cluster_counts(size, seed, draws) @ table
+    if size * DRAWS <= _MAX_CACHED_CELLS:
+        totals: Columns = _cluster_counts(size) @ table
         return totals
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(_SEED)
     # Equal clusters are interchangeable. Scores take few values, so thousands of cases have few distinct rows.
     table, multiplicities = np.unique(table, axis=0, return_counts=True)
     shares = multiplicities / size
     # Draw in chunks to bound memory: all draws at once need more than a hundred megabytes for 10,000 cases.
     step = max(1, _MAX_CACHED_CELLS // len(table))
     chunks = [
-        generator.multinomial(size, shares, size=min(step, draws - start)) @ table for start in range(0, draws, step)
+        generator.multinomial(size, shares, size=min(step, DRAWS - start)) @ table for start in range(0, DRAWS, step)
     ]
     return np.concatenate(chunks)
 
 
 # Drawing is the slowest step, and the metrics of one agent are all over the same cases and so share their draws.
 @functools.lru_cache(maxsize=4)
-def _cluster_counts(size: int, seed: int, draws: int) -> Columns:
+def _cluster_counts(size: int) -> Columns:
     """Count how often each of ``size`` clusters occurs in each resample."""
     import numpy as np
 
-    return np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=draws).astype(float)
+    return np.random.default_rng(_SEED).multinomial(size, np.full(size, 1 / size), size=DRAWS).astype(float)

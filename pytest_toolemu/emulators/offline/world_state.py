@@ -177,13 +177,13 @@ def list_kind(name: str, tool: Tool) -> str:
     return noun(tool) if kind in _ANYTHING else kind
 
 
-def id_kind(name: str, tool: Tool | None = None, kind: str = "") -> str | None:
+def id_kind(name: str, tool: Tool | None = None) -> str | None:
     """Return the kind of thing that a member of this name identifies; None if it is no id.
 
     A bare ``id`` identifies what the tool is named after.
     """
     owner = _owner(name)
-    return (noun(tool) if tool else kind) if owner == "" else owner
+    return (noun(tool) if tool else "") if owner == "" else owner
 
 
 # Cached: a report calls this for every member of every object.

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
-from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.models.cassettes.file_format import Cassette, decode, encode
 from pytest_toolemu.models.cassettes.request import CassetteEntry
 from pytest_toolemu.settings import RecordMode

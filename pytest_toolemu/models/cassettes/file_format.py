@@ -16,8 +16,8 @@ from pydantic import Field, ValidationError
 
 from pytest_toolemu.core.messages import Reply, Role
 from pytest_toolemu.formats.escape_invisible import visible
+from pytest_toolemu.formats.files.stored_json import first_problem
 from pytest_toolemu.formats.redaction import redact_json
-from pytest_toolemu.formats.stored_json import first_problem
 from pytest_toolemu.formats.yaml_document import Record, too_deep
 from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest, Json
 

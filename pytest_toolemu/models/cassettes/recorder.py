@@ -135,11 +135,17 @@ class CassetteRecorder:
 def _in_order(entries: list[CassetteEntry]) -> list[CassetteEntry]:
     """Sort the calls of agent and emulator by time, and after them those of each evaluator together.
 
-    Evaluators run at the same time, so the order of their calls would change the file with every recording.
+    Evaluators run at the same time, so the order of their calls would change the file with every recording. The calls
+    of a fallback model follow those of other models with the same schema, whenever it was asked.
     """
-    ranks: dict[tuple[str, str], int] = {}
+    schemas: dict[str, int] = {}
+    evaluators: dict[tuple[str, str], tuple[int, int]] = {}
     for entry in entries:
         request = entry.request
         if request.role == "evaluator":
-            ranks.setdefault((request.constants, str(request.schema)), len(ranks) + 1)
-    return sorted(entries, key=lambda entry: ranks.get((entry.request.constants, str(entry.request.schema)), 0))
+            schema = str(request.schema)
+            rank = schemas.setdefault(schema, len(schemas) + 1), len(evaluators)
+            evaluators.setdefault((request.constants, schema), rank)
+    return sorted(
+        entries, key=lambda entry: evaluators.get((entry.request.constants, str(entry.request.schema)), (0, 0))
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_toolemu.core.run import CassetteUse
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
-from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 
 

@@ -16,6 +16,7 @@ from pytest_toolemu.formats.truncation import truncated
 _CAUSES: Final = 3
 _LAST: Final = 5
 _LONGEST: Final = 300
+_TAIL_BYTES: Final = 4096
 # The prefix that loggers and processes add to a line: ``(EngineCore pid=7) ERROR 11-21 18:00:00 [core.py:936] ``.
 _PREFIX: Final = re.compile(
     r"^(?:\([^()]*pid=\d+\) )?(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? )?(?:\[[^\]]*:\d+\] )?"
@@ -61,10 +62,10 @@ def _lines(path: Path) -> Iterable[str]:
         return
 
 
-def _tail(path: Path, size: int = 4096) -> str:
+def _tail(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - size))
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

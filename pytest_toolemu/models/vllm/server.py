@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.formats.private_folders import opener_in
+from pytest_toolemu.formats.files.private_folders import opener_in
 from pytest_toolemu.models.vllm import watchdog
 from pytest_toolemu.models.vllm.gpus import GpuShare
 from pytest_toolemu.models.vllm.plan import DRAIN_SECONDS, ServerPlan

@@ -1,0 +1,137 @@
+"""One gate with a limit of its own, followed over the cases of a session."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+
+from pytest_toolemu.analysis.gates.gate_decision import Decision, is_met, loss_limits
+from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
+from pytest_toolemu.analysis.gates.gate_limits import exact_fraction
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, Status
+from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.slices import Dimension
+from pytest_toolemu.analysis.statistics.intervals import share_estimate
+from pytest_toolemu.analysis.statistics.sequential_total import SequentialTotalTest
+from pytest_toolemu.formats.counted import counted
+
+
+@dataclass(frozen=True)
+class PlannedRuns:
+    """A case with one agent: the node IDs of its trials, and the values of its slices.
+
+    A case and its variants have the same ``cluster``.
+    """
+
+    case: str
+    cluster: str
+    agent: str
+    items: tuple[str, ...]
+    slices: Mapping[Dimension, tuple[str, ...]]
+
+    def runs(self, finished: Mapping[str, RunSummary]) -> list[RunSummary]:
+        """Return the runs of all trials; empty if some have not finished yet."""
+        runs = [finished[item] for item in self.items if item in finished]
+        return runs if len(runs) == len(self.items) else []
+
+    def is_in_slice(self, gate: Gate) -> bool:
+        """Return whether the case belongs to the slice of a gate."""
+        return all(value in self.slices[dimension] for dimension, value in gate.where.items())
+
+
+class WatchedGate:
+    """One gate for one agent. Values are counted so that higher is worse."""
+
+    def __init__(self, source: Gates, gate: Gate, planned: Sequence[PlannedRuns], error: float) -> None:
+        self.gate = gate
+        self.agent = planned[0].agent
+        self._metric = GATE_METRICS[gate.metric]
+        self._source = source
+        self._planned = planned
+        self._cases = [case for case in planned if case.is_in_slice(gate)]
+        self._n = sum(len(case.items) for case in self._cases)
+        self._next = 0
+        width = self._metric.span * max((len(case.items) for case in self._cases), default=1)
+        self._test = SequentialTotalTest(len(self._cases), width, self._largest_passing_total(), error)
+
+    def update(self, runs: Mapping[str, RunSummary]) -> bool:
+        """Add the next cases all of whose runs have finished; return whether the gate is decided."""
+        while self._next < len(self._cases):
+            finished = self._cases[self._next].runs(runs)
+            # Cases that have finished already wait for this one: the test needs values in the planned order, which is
+            # random, and the cases that end first are no random sample.
+            if not finished:
+                break
+            # An agent that the project's fixtures provide has its name only now.
+            self.agent = finished[0].agent
+            bounds = [self._bounds(run) for run in finished]
+            self._test.add(sum(low for low, _ in bounds), sum(high for _, high in bounds))
+            self._next += 1
+        if self._test.side is None:
+            return False
+        return not any(loses_too_many(self._source, cases, runs) for cases in (self._planned, self._cases))
+
+    def applied(self, decision: Decision, error: float) -> Decision:
+        """Return the decision on the runs so far as this gate has decided it for the full session."""
+        best, worst = (self._mean(total) for total in self._test.extremes)
+        status: Status = "passed" if self._test.side == "at most" else "failed"
+        extremes = f"all {counted(self._n, 'run')} could give {best} to {worst}"
+        return replace(decision, status=status, text=f"{decision.text}; {early_basis(error)}: {extremes}")
+
+    def _largest_passing_total(self) -> int:
+        """Return the largest total of values, counted so that higher is worse, with which the gate passes."""
+        span, n = self._metric.span, self._n
+        if self.gate.decide_by == "bound":
+            return _largest(n, partial(_bound_is_met, self.gate, n))
+        limit = exact_fraction(self.gate.limit)
+        return math.floor(n * (limit if self._metric.worse == 1 else span - limit))
+
+    def _bounds(self, run: RunSummary) -> tuple[int, int]:
+        """Return the lowest and the highest value that the run may have, counted so that higher is worse."""
+        value, span = self._metric.value(run), self._metric.span
+        if value is None:  # no verdict: the decision must hold whatever it would have been
+            return 0, span
+        worse = value if self._metric.worse == 1 else span - value
+        return worse, worse
+
+    def _mean(self, total: int) -> str:
+        mean = Fraction(total, self._n)
+        return self._metric.format_value(float(mean if self._metric.worse == 1 else self._metric.span - mean))
+
+
+def early_basis(error: float) -> str:
+    """Return that a gate was decided early, and why that stands."""
+    reason = f"with an error probability of at most {error:g}" if error else "as no other run can change it"
+    return f"decided early, {reason}"
+
+
+def runs_of(cases: Sequence[PlannedRuns], finished: Mapping[str, RunSummary]) -> list[RunSummary]:
+    """Return the finished runs of these cases, also of those that lack some trials."""
+    return [finished[item] for case in cases for item in case.items if item in finished]
+
+
+def loses_too_many(gates: Gates, cases: Sequence[PlannedRuns], runs: Mapping[str, RunSummary]) -> bool:
+    """Return whether too many runs lack a verdict for the full session to decide: more cases may have one."""
+    outcomes: list[str] = [run.outcome or "broken" for run in runs_of(cases, runs)]
+    limits = loss_limits(gates).items()
+    return any(outcomes.count(outcome) > exact_fraction(limit) * len(outcomes) for outcome, limit in limits)
+
+
+def _bound_is_met(gate: Gate, n: int, total: int) -> bool:
+    """Return whether the end of the interval meets the limit if ``total`` of ``n`` single runs are bad."""
+    bad = GATE_METRICS[gate.metric].worse == 1
+    estimate = share_estimate([[float((number < total) == bad)] for number in range(n)])
+    bound = None if estimate is None else estimate.high if gate.at_most is not None else estimate.low
+    return bound is not None and is_met(gate, bound)
+
+
+def _largest(n: int, holds: Callable[[int], bool]) -> int:
+    """Return the largest number from 0 to ``n`` for which a condition holds that holds for all below; -1 if none."""
+    low, high = -1, n
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low

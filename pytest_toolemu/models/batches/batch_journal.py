@@ -1,0 +1,227 @@
+"""What was sent in batches, in files next to the records, so that an interrupted command goes on without paying twice.
+
+``batches.json`` lists the batches. ``batches/`` has the requests of each one, by custom ID, and the results of those
+that have ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from pytest_toolemu.core.run import sha256
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.files.file_lock import lock_file
+from pytest_toolemu.formats.files.private_folders import make_subfolder
+from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.files.stored_json import read_record
+from pytest_toolemu.formats.redaction import redact_json
+from pytest_toolemu.formats.yaml_document import Record
+from pytest_toolemu.models.batches.batch_endpoint import BatchRequest, results_by_id
+from pytest_toolemu.models.capabilities import Body
+
+STATE: Final = "batches.json"
+"""The file in the folder of the records that lists the batches."""
+
+SUBJECT: ContextVar[str] = ContextVar("toolemu_batch_subject", default="")
+"""What the requests of this task are about, such as the name of a run: equal requests about two runs are two requests.
+"""
+
+_FOLDER: Final = "batches"
+_MAX_BYTES: Final = 1_000_000_000
+_REMEDY: Final = "delete it to send all requests again, or name another folder"
+
+
+class SentBatch(Record):
+    """One batch that was sent to a provider, or was about to be."""
+
+    number: int = Field(ge=1, description="Number of the batch in this folder, which begins the names of its files")
+    model: str = Field(description="Model that answers the requests")
+    url: str = Field(description="Base URL of the model")
+    requests: int = Field(ge=1, description="Number of requests")
+    started: float = Field(description="When it was sent, in seconds since the epoch")
+    upload: str = Field(default="", description="ID of the uploaded file of requests; empty if there is none")
+    batch: str = Field(default="", description="ID of the batch; empty as long as the provider has not confirmed it")
+    status: Literal["sending", "sent", "ended", "refused"] = Field(
+        default="sending",
+        description="`sending`: not confirmed; `sent`: the provider has it; `ended`: the results are here; `refused`: "
+        "the provider did not accept it, so its requests must be sent again",
+    )
+
+
+class BatchState(Record):
+    """The batches of one command, in the folder of its records."""
+
+    version: Literal[1] = Field(default=1, description="Version of this format")
+    command: str = Field(description="Hash of what was asked; only the same command goes on with these batches")
+    finished: bool = Field(default=False, description="Whether the command came to its end")
+    first: int = Field(default=1, ge=1, description="Number of the first batch since the last finished command")
+    batches: tuple[SentBatch, ...] = Field(default=(), description="The batches, in the order in which they were sent")
+
+
+class BatchJournal:
+    """The batches of one command. Every change is on the disk before the next request is sent.
+
+    ``lock`` is the descriptor of the lock that keeps other processes from sending the same requests.
+    """
+
+    def __init__(self, folder: Path, state: BatchState, lock: int) -> None:
+        self.folder = folder
+        self._lock = lock
+        self._state = state
+        self._occurrences: Counter[str] = Counter()
+        self._number_of: dict[str, int] = {}
+        for sent in state.batches[state.first - 1 :]:
+            if sent.status != "refused":
+                self._number_of |= dict.fromkeys(self._read(sent, "requests"), sent.number)
+
+    @classmethod
+    def open(cls, folder: Path, command: str) -> BatchJournal:
+        """Go on with the unfinished batches of this command in a folder, or begin.
+
+        UsageError if the folder has unfinished batches of another command, or if another process works with them.
+        """
+        try:
+            lock = lock_file(make_subfolder(folder, _FOLDER) / "lock")
+        except BlockingIOError:
+            raise UsageError(
+                f"{folder}: another process works with the batches in this folder; wait for its end, or name another "
+                "folder with --to"
+            ) from None
+        except OSError as error:
+            raise unlockable(folder, error) from None
+        try:
+            return cls._open(folder, command, lock)
+        except BaseException:
+            os.close(lock)
+            raise
+
+    @classmethod
+    def _open(cls, folder: Path, command: str, lock: int) -> BatchJournal:
+        state = read_state(folder)
+        if state is None:
+            state = BatchState(command=command)
+        elif state.finished:
+            state = state.model_copy(
+                update={"command": command, "finished": False, "first": len(state.batches) + 1},
+            )
+        elif state.command != command:
+            raise UsageError(
+                f"{folder / STATE}: has unfinished batches of a command with other sessions, judges, or options; "
+                "finish that command first, or name another folder with --to"
+            )
+        journal = cls(folder, state, lock)
+        journal._write()
+        return journal
+
+    @property
+    def batches(self) -> tuple[SentBatch, ...]:
+        """The batches of this command."""
+        return self._state.batches[self._state.first - 1 :]
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The IDs of all batches in this folder."""
+        return frozenset(sent.batch for sent in self._state.batches if sent.batch)
+
+    def custom_id(self, body: Body) -> str:
+        """Return the name of a request. A call that is interrupted gives its requests the same names again.
+
+        Equal requests about one subject are numbered, so that a retry is another request.
+        """
+        digest = sha256([SUBJECT.get(), body])[:32]
+        self._occurrences[digest] += 1
+        return f"{digest}-{self._occurrences[digest]}"
+
+    def batch_of(self, custom_id: str) -> SentBatch | None:
+        """Return the batch in which a request was sent; None if it was not sent."""
+        number = self._number_of.get(custom_id)
+        return None if number is None else self._state.batches[number - 1]
+
+    def begin(self, model: str, url: str, requests: Sequence[BatchRequest]) -> SentBatch:
+        """Store the requests of a batch that is about to be sent."""
+        number = len(self._state.batches) + 1
+        sent = SentBatch(number=number, model=model, url=url, requests=len(requests), started=time.time())
+        # Before the state: if the process ends in between, nothing was sent, and the next batch gets this number.
+        self._store(sent, "requests", [{"custom_id": one.custom_id, "body": one.body} for one in requests])
+        self._state = self._state.model_copy(update={"batches": (*self._state.batches, sent)})
+        self._write()
+        self._number_of |= {one.custom_id: number for one in requests}
+        return sent
+
+    def update(self, sent: SentBatch, **changes: Any) -> SentBatch:
+        """Store a change of a batch, and return it. The requests of a refused batch count as not sent."""
+        changed = sent.model_copy(update=changes)
+        batches = list(self._state.batches)
+        batches[sent.number - 1] = changed
+        self._state = self._state.model_copy(update={"batches": tuple(batches)})
+        self._write()
+        if changed.status == "refused":
+            self._number_of = {name: number for name, number in self._number_of.items() if number != sent.number}
+        return changed
+
+    def store_results(self, sent: SentBatch, results: Mapping[str, Any]) -> SentBatch:
+        """Store the results of a batch that has ended."""
+        # Before the state, in which a batch has ended only if its results are here.
+        self._store(sent, "results", results.values())
+        return self.update(sent, status="ended")
+
+    def results(self, sent: SentBatch) -> dict[str, Any]:
+        """Return the stored results of a batch by custom ID. UsageError if the file is damaged."""
+        return self._read(sent, "results")
+
+    def close(self) -> None:
+        """Let other processes work with the batches."""
+        os.close(self._lock)
+
+    def finish(self) -> None:
+        """Record that the command came to its end: a later call sends new requests."""
+        self._state = self._state.model_copy(update={"finished": True})
+        self._write()
+
+    def _path(self, sent: SentBatch, kind: str) -> Path:
+        return self.folder / _FOLDER / f"{sent.number:04}-{kind}.jsonl"
+
+    def _store(self, sent: SentBatch, kind: str, lines: Any) -> None:
+        make_subfolder(self.folder, _FOLDER)
+        text = "".join(f"{json.dumps(redact_json(line))}\n" for line in lines)
+        write_json_text(self._path(sent, kind), text)
+
+    def _read(self, sent: SentBatch, kind: str) -> dict[str, Any]:
+        path = self._path(sent, kind)
+        try:
+            return results_by_id(read_regular(path, _MAX_BYTES).decode())
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "a line is not a request or a result"
+            raise UsageError(
+                f"{path}: cannot be read ({reason}); restore it, or delete {self.folder / STATE} to send "
+                "all requests again"
+            ) from None
+
+    def _write(self) -> None:
+        write_json_text(self.folder / STATE, json.dumps(redact_json(self._state.model_dump(mode="json")), indent=1))
+
+
+def read_state(folder: Path) -> BatchState | None:
+    """Return the batches of a folder; None if it has none. UsageError for an invalid file."""
+    try:
+        return read_record(folder / STATE, BatchState, expected="a list of batches", remedy=_REMEDY)
+    except FileNotFoundError:
+        return None
+
+
+def unlockable(folder: Path, error: OSError) -> UsageError:
+    """Return the error for a folder in which no lock keeps two processes from sending the same requests."""
+    return UsageError(
+        f"{folder}: its batches cannot be locked ({error.strerror}), so another process could send the same requests; "
+        "name a folder on a local disk with --to"
+    )
