@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
+    from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
     from pytest_toolemu.core.case import Case, ResolvedCase
     from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.core.engine import run_case
     from pytest_toolemu.core.run import Run
     from pytest_toolemu.core.run_file import load_run
+    from pytest_toolemu.core.run_parts.dialogue import UserReply
     from pytest_toolemu.core.run_spec import Limits, RunSpec
     from pytest_toolemu.core.toolbox import Task, Toolbox
     from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "core.case": ("Case", "ResolvedCase"),
     "core.case_loading": ("load_case",),
+    "core.run_parts.dialogue": ("UserReply",),
     "core.engine": ("run_case",),
     "errors": ("AgentStopped", "DocumentError", "InconclusiveError", "ModelError", "ToolemuError", "UsageError"),
     "core.run": ("Run",),
@@ -43,7 +45,7 @@ _HOMES = {
     "core.run_spec": ("Limits", "RunSpec"),
     "core.verdict": ("Finding", "Verdict"),
     "sessions.store": ("RunStore",),
-    "core.blocking_toolbox": ("BlockingToolbox",),
+    "core.agent_access.blocking_toolbox": ("BlockingToolbox",),
     "core.toolbox": ("Task", "Toolbox"),
     "core.toolkit": ("Toolkit", "benchmark_folder"),
     "core.trajectory": ("Call", "Observation", "Trajectory"),
@@ -70,6 +72,7 @@ __all__ = [
     "Toolkit",
     "Trajectory",
     "UsageError",
+    "UserReply",
     "Verdict",
     "benchmark_folder",
     "load_case",

@@ -22,10 +22,13 @@ the agent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+StopKind = Literal["quit", "step_limit", "token_limit", "timeout"]
+"""How an agent's turn can be ended from inside a tool call."""
 
 
 class ToolemuError(Exception):
@@ -37,7 +40,7 @@ class UsageError(ToolemuError):
 
 
 class MissingToolError(UsageError):
-    """An existing agent has tools that no toolkit of its case has. They would be executed, so the session ends.
+    """An existing agent has tools that no toolkit of its case has, or that cannot be emulated. The session ends.
 
     ``model_calls`` are the calls that the case had made by then, which were paid for.
     """
@@ -109,11 +112,10 @@ class NotRunError(ToolemuError):
 class AgentStopped(BaseException):
     """Ends the agent's turn. A BaseException, so that an agent's ``except Exception`` does not catch it.
 
-    ``stop`` is ``quit``, ``step_limit``, ``token_limit``, or ``timeout`` in a thread that was given up. ``reason`` is
-    for the record.
+    ``stop`` is ``timeout`` only in a thread that was given up. ``reason`` is for the record.
     """
 
-    def __init__(self, stop: str, reason: str = "") -> None:
+    def __init__(self, stop: StopKind, reason: str = "") -> None:
         super().__init__(stop, reason)
         self.stop = stop
         self.reason = reason

@@ -43,20 +43,20 @@ def _fields(schema: Any, indent: str) -> Iterator[str]:
         return
     required = schema.get("required", ())
     for name, part in schema["properties"].items():
-        marks = [_kind(part)] if name in required else [_kind(part), "optional"]
+        marks = [kind_text(part)] if name in required else [kind_text(part), "optional"]
         description = part.get("description", "") if isinstance(part, dict) else ""
         yield f"{indent}* {name} ({', '.join(marks)}){': ' if description else ''}{_line(description)}"
         yield from _fields(part, indent + "  ")
 
 
-def _kind(schema: Any) -> str:
+def kind_text(schema: Any) -> str:
     """Describe the allowed values: the type, the values themselves, and other limits."""
     if not isinstance(schema, dict):
         return "nothing" if schema is False else "any"
     kind = schema.get("type", "any")
     words = kind if isinstance(kind, str) else " or ".join(kind)
     if isinstance(schema.get("items"), dict):
-        item = _kind(schema["items"])
+        item = kind_text(schema["items"])
         words += f" of ({item})" if "," in item else f" of {item}"
     limits = list(_keywords(schema))
     if "enum" in schema:

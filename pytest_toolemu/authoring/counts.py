@@ -7,11 +7,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from pytest_toolemu.analysis.run_summary import PASSING, gap_kind
+from pytest_toolemu.analysis.summary_fields import gap_kind
 from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_parts.labeled_reference import Scores
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Metric, Severity
-from pytest_toolemu.core.labeled_reference import Scores
 from pytest_toolemu.core.toolkit import Effect, Toolkit
+from pytest_toolemu.core.verdict import PASSING
 
 Length = Literal["terse", "medium", "long"]
 

@@ -26,7 +26,5 @@ async def has_several_solutions(resolved_case: ResolvedCase) -> bool:
 
 
 def _final_rows(trajectory: Trajectory) -> str:
-    if trajectory.world is None:
-        return ""
     changes = (change for step in trajectory.steps for change in step.changes)
-    return json_text(apply_changes(trajectory.world.initial, changes, trajectory.world.keys()))
+    return json_text(apply_changes(trajectory.beginning.initial, changes, trajectory.beginning.keys))

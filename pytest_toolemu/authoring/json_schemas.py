@@ -10,9 +10,9 @@ from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
 
-FOLDER = Path(__file__).parent.parent / "json_schemas"
+FOLDER = Path(__file__).parents[1] / "formats" / "json_schemas"
 """The folder of the shipped schemas."""
 
 

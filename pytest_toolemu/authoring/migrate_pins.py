@@ -13,11 +13,11 @@ from pytest_toolemu.authoring.rows_of_pins import answer_of_rows, plan_of_tool, 
 from pytest_toolemu.authoring.world_text import with_world
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import build_case, load_case
-from pytest_toolemu.core.case_rules import Pin
+from pytest_toolemu.core.case_parts.case_rules import Pin
 from pytest_toolemu.core.trajectory import Step
-from pytest_toolemu.core.world.world import plan_of
+from pytest_toolemu.core.world.toolkit_plan import plan_of
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.yaml_document import Document
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.toolkit_files import find_toolkit
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.yaml_document import Document, dump, show
 
 Json = dict[str, Any]

@@ -50,6 +50,7 @@ async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0, turns: 
         trajectory.answer = await agent(Task.of(resolved_case.case), toolbox)
     except AgentStopped:
         trajectory.stop = "step_limit"
+    trajectory.release_world()
     return trajectory
 
 

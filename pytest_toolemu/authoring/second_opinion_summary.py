@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from pytest_toolemu.analysis.calibration.label_files import Label
 from pytest_toolemu.analysis.calibration.second_opinions import SecondOpinions
-from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.analysis.statistics.agreement import alpha_estimate
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.formats.redaction import plain
 
 METRICS: tuple[Metric, ...] = ("safety", "helpfulness")

@@ -7,30 +7,12 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import (
-    calibrate,
-    case_files,
-    compare,
-    complete,
-    connect,
-    declare,
-    draft_checks,
-    gates,
-    generate,
-    imports,
-    judge,
-    labels,
-    merge,
-    reports,
-    review,
-    scaffold,
-    serve,
-    slurm,
-    toolkit_import,
-    vary,
-    worlds,
-)
+from pytest_toolemu.cli import case_files, compare, gates, merge, reports, scaffold, slurm, ui, worlds
 from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.drafting import complete, declare, draft_checks, generate, review, vary
+from pytest_toolemu.cli.importing import imports, toolkit_import
+from pytest_toolemu.cli.judging import calibrate, judge, labels
+from pytest_toolemu.cli.serving import connect, serve
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.redaction import plain
 
@@ -68,6 +50,7 @@ app.command("connect", rich_help_panel=_RUN)(connect.connect)
 app.command("slurm", rich_help_panel=_RUN)(slurm.slurm)
 
 _READ = "Read results"
+app.command("ui", rich_help_panel=_READ)(ui.ui)
 app.command("show", rich_help_panel=_READ)(reports.show)
 app.command("report", rich_help_panel=_READ)(reports.report)
 app.command("compare", rich_help_panel=_READ)(compare.compare)

@@ -25,8 +25,9 @@ def compare(
         return
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.formats.redaction import in_log
-    from pytest_toolemu.reporting.comparison_text import comparison_lines
-    from pytest_toolemu.reporting.session_comparison import compare_sessions, first_divergence
+    from pytest_toolemu.reporting.comparison.comparison_text import comparison_lines
+    from pytest_toolemu.reporting.comparison.first_divergence import first_divergence
+    from pytest_toolemu.reporting.comparison.session_comparison import compare_sessions
     from pytest_toolemu.sessions.reader import read_run_summaries
 
     for comparison in compare_sessions(read_run_summaries([before]), read_run_summaries([after])):
@@ -38,8 +39,8 @@ def compare(
 
 def _write_page(before: Path, after: Path, file: Path) -> None:
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.formats.atomic_write import write_json_text
-    from pytest_toolemu.reporting.html_comparison import comparison_page
+    from pytest_toolemu.formats.files.atomic_write import write_json_text
+    from pytest_toolemu.reporting.comparison.html_comparison import comparison_page
 
     page = comparison_page(before, after)
     try:

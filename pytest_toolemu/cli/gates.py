@@ -33,41 +33,21 @@ def gate(
 
     Without --gate, the gates of the sessions are used. If they had none, every case must pass, as in pytest.
     """
-    from pytest_toolemu.analysis.calibration.calibration_file import calibration_line, judge_kappas, read_calibrations
-    from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_every_case, decide_gate_sources
-    from pytest_toolemu.analysis.run_summary import NOT_RUN, judges_of
-    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.analysis.calibration.calibration_file import calibration_line
+    from pytest_toolemu.analysis.run_summary import judges_of
     from pytest_toolemu.formats.redaction import plain
-    from pytest_toolemu.sessions.planned_cases import missing_runs, unplaced
-    from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries, settings_of
-    from pytest_toolemu.sessions.shard_assignment import absent, gaps
+    from pytest_toolemu.sessions.reader import read_run_summaries
+    from pytest_toolemu.sessions.stored_decision import decide_stored
 
     note_superseded(results)
-    manifests = [manifest_of(folder) for folder in results]
-    if missing_shards := absent(manifests):
-        remedy = "merge the shards with 'toolemu merge' (--without for missing ones), and decide on the merged session"
-        raise UsageError(f"not the whole session: {'; '.join(missing_shards)}; {remedy}")
-    root = Path()
-    if not gates:
-        stored, root = settings_of(results, ("gate", "calibration"))
-        gates, calibration = stored["gate"], calibration or [root / name for name in stored["calibration"]]
-    runs, calibrations = read_run_summaries(results), read_calibrations(calibration or ())
-    complete = [manifest for manifest in manifests if not manifest.get("missing")]
-    missing = missing_runs(results, complete, (run.agent for run in runs))
-    count_unplaced = unplaced(complete)
-    runs += missing
-    kappas = judge_kappas(calibrations)
-    decisions = decide_gate_sources(gates, root, runs, kappas, count_unplaced) if gates else decide_every_case(runs)
-    if not_run := sum(run.outcome == NOT_RUN for run in missing) + count_unplaced:
-        text = f"{counted(not_run, 'case')} not run because the session ended early; run the rest with --toolemu-resume"
-        decisions.insert(0, Decision("the session", "every case is run", "undecided", text))
-    for line in gaps(manifests):
+    decided = decide_stored(results, lambda: read_run_summaries(results), gates or (), calibration or ())
+    for line in decided.gaps:
         out.print(plain(f"not the whole session: {line}"), markup=False)
-    for judge in judges_of(runs):
-        out.print(plain(calibration_line(str(judge), calibrations)), markup=False)
-    for decision in decisions:
+    for judge in judges_of(decided.runs):
+        out.print(plain(calibration_line(str(judge), decided.calibrations)), markup=False)
+    for decision in decided.decisions:
         out.print(plain(decision.line), markup=False)
-    if any(decision.status != "passed" for decision in decisions):
+    if any(decision.status != "passed" for decision in decided.decisions):
         raise typer.Exit(1)
 
 
@@ -83,6 +63,7 @@ def update(
     from datetime import UTC, datetime
 
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
+    from pytest_toolemu.core.verdict import UNJUDGED
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.sessions.planned_cases import missing_runs
     from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries
@@ -95,13 +76,19 @@ def update(
             f"{counted(len(missing), 'planned case')} {have} no record; run them with --toolemu-resume, or add "
             "--incomplete for a baseline without them"
         )
-    new = Baseline.of(read_run_summaries(results), datetime.now(UTC).isoformat(timespec="seconds"))
+    runs = read_run_summaries(results)
+    if unjudged := sum(run.outcome == UNJUDGED for run in (*runs, *missing)):
+        raise UsageError(
+            f"{counted(unjudged, 'run')} of these sessions {'is' if unjudged == 1 else 'are'} {UNJUDGED}, which is no "
+            "result to compare with; judge with 'toolemu judge', and name the folder of the new records"
+        )
+    new = Baseline.of(runs, datetime.now(UTC).isoformat(timespec="seconds"))
     lines = baseline_changes(read_baseline(file), new) if file.exists() else []
     new.write(file)
     for agent, results_of_agent in new.agents.items():
-        runs = sum(len(case.trials) for case in results_of_agent.cases.values())
+        trials = sum(len(case.trials) for case in results_of_agent.cases.values())
         out.print(
-            f"{file}: {agent}, {counted(len(results_of_agent.cases), 'case')}, {counted(runs, 'run')}", markup=False
+            f"{file}: {agent}, {counted(len(results_of_agent.cases), 'case')}, {counted(trials, 'run')}", markup=False
         )
     for line in lines:
         out.print(line, markup=False)

@@ -30,18 +30,22 @@ def merge(
     configurations are refused.
     """
     from pytest_toolemu.analysis.agent_summary import summarize_agents
+    from pytest_toolemu.analysis.run_fallbacks import fallback_notes
     from pytest_toolemu.analysis.run_summary import origins
-    from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
     from pytest_toolemu.formats.redaction import plain
-    from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
-    from pytest_toolemu.sessions.merge_sessions import merge_sessions
+    from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note, unjudged_lines
+    from pytest_toolemu.sessions.merging.merge_sessions import merge_sessions
+    from pytest_toolemu.sessions.reader import manifest_of
 
     merged = merge_sessions(folders, into, without or ())
     summaries = summarize_agents(merged.runs)
     for line in agent_table(summaries, out.width if out.is_terminal else None):
         out.print(line, markup=False)
     notes = [line for summary in summaries for line in (missing_note(summary), emulation_note(summary)) if line]
-    notes += map(fallback_text, totals(fallback for run in merged.runs for fallback in run.fallbacks))
+    settings = manifest_of(into)["settings"]
+    has_gates, has_evaluator = (bool((settings.get(name) or [()])[0]) for name in ("gate", "evaluator"))
+    notes += unjudged_lines(merged.runs, into.as_posix(), has_gates=has_gates, has_evaluator=has_evaluator)
+    notes += fallback_notes(run.run_fallbacks for run in merged.runs)
     for line in (*notes, *merged.notes, *origins(merged.runs)):
         out.print(plain(line), markup=False)
     shards = f" of {counted(merged.shards.count, 'shard')}" if merged.shards else ""

@@ -36,13 +36,14 @@ def report(
     from pytest_toolemu.reporting.report_files import write_reports
     from pytest_toolemu.reporting.report_view import recheck_line
     from pytest_toolemu.sessions.planned_cases import missing_runs
-    from pytest_toolemu.sessions.reader import newest_evaluations, run_files
+    from pytest_toolemu.sessions.reader import newest_evaluations, refuse_playground, run_files
     from pytest_toolemu.settings import FORMATS
 
     names = [name.strip() for text in formats or ["html"] for name in text.split(",")]
     for name in names:
         if name not in FORMATS:
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
+    refuse_playground(results)
     note_superseded(results)
     data = read_report(newest_evaluations(run_files(results)), results, with_transcripts="html" in names)
     whole_sessions = [manifest for manifest in data.manifests if not manifest.get("missing")]
@@ -52,11 +53,11 @@ def report(
 
         data = replace(data, calibrations=read_calibrations(files))
     if gates:
-        from pytest_toolemu.analysis.calibration.calibration_file import judge_kappas
+        from pytest_toolemu.analysis.calibration.calibration_file import judge_reliabilities
         from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources
 
-        kappas = judge_kappas(data.calibrations)
-        data = replace(data, decisions=tuple(decide_gate_sources(gates, Path(), data.run_summaries, kappas)))
+        reliabilities = judge_reliabilities(data.calibrations)
+        data = replace(data, decisions=tuple(decide_gate_sources(gates, Path(), data.run_summaries, reliabilities)))
     folder = to or results[0]
     try:
         paths = write_reports(data, names, folder)
@@ -70,10 +71,12 @@ def report(
 
 def _calibrations_of(manifests: Iterable[dict[str, Any]]) -> list[Path]:
     """Return the calibration files that the sessions used, and print a note on missing ones."""
+    from pytest_toolemu.sessions.stored_settings import stored_setting
+
     paths = {
         Path(manifest.get("rootdir", ""), name)
         for manifest in manifests
-        for name in (manifest.get("settings", {}).get("calibration") or [()])[0]
+        for name in stored_setting(manifest, "calibration") or ()
     }
     for path in sorted(paths):
         if not path.is_file():

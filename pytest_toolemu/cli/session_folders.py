@@ -90,6 +90,20 @@ def _latest() -> Path:
     )
 
 
+def run_directory() -> Path:
+    """Return the run directory of the project; UsageError if neither the current folder nor one above it has any."""
+    from pytest_toolemu.errors import UsageError
+
+    searched = list(_run_directories())
+    existing = next((directory for directory in searched if directory.is_dir()), None)
+    if existing is None:
+        raise UsageError(
+            f"there is no run directory {os.path.relpath(searched[0])} here or in a folder above; run pytest with "
+            "--toolemu-agent first, or name the folder of your sessions"
+        )
+    return Path(os.path.relpath(existing))
+
+
 def _run_directories() -> Iterator[Path]:
     """Yield the run directory of the current folder, then of the folders above it, up to the root of the project."""
     from pytest_toolemu.core.environment import toolemu_variables

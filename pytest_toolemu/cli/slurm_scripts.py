@@ -14,8 +14,8 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
-from pytest_toolemu.settings import provider_of
+from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.settings import fallback_parts, judge_models, provider_of
 
 _SET_BY_SCRIPT: Final = ("shard", "run-dir", "resume")
 _ROLES: Final = ("agent", "emulator", "builder", "evaluator")
@@ -124,7 +124,11 @@ def _sbatch(*arguments: str | Path) -> str:
 
 def needs_gpus(options: Sequence[str]) -> list[str]:
     """Return the models for which every task would start its own server."""
-    models = (value for role in _ROLES for value in values_of(options, role))
+    named = [value for role in _ROLES for value in values_of(options, role)]
+    try:
+        models = [part for value in named for stage in judge_models(value) for part in fallback_parts(stage)]
+    except ValueError as error:
+        raise UsageError(f"--toolemu-evaluator: expected {error}") from None
     return [name for name in models if provider_of(name) == "vllm" and "@" not in name]
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from pytest_toolemu.authoring.second_opinion_summary import markdown_lines
 from pytest_toolemu.authoring.stats import Stats, Table
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.yaml_document import read_text
 

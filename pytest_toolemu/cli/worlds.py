@@ -13,8 +13,8 @@ from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
-    from pytest_toolemu.core.messages import Model
     from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldBuild
+    from pytest_toolemu.models.fallback import HarnessModel
     from pytest_toolemu.settings import Settings
 
 worlds = typer.Typer(no_args_is_help=True, help="Worlds of cases: rows that a model builds and code proves.")
@@ -38,7 +38,8 @@ def build(
     TOOLEMU_BUDGET_TOKENS set a budget.
     """
     from pytest_toolemu.authoring.find_files import find
-    from pytest_toolemu.cli.judge_setup import model_settings, run_concurrently, with_model
+    from pytest_toolemu.cli.command_settings import model_settings
+    from pytest_toolemu.cli.model_work import run_concurrently, with_components
     from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.emulators.world_builder import declared_plans
     from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldStage, by_case
@@ -60,29 +61,42 @@ def build(
         return
     to.mkdir(parents=True, exist_ok=True)
 
-    async def work(endpoint: Model) -> list[list[WorldBuild]]:
+    async def work(endpoint: HarnessModel) -> list[list[WorldBuild]]:
         stage = WorldStage(endpoint, settings.timeout)
         jobs = [partial(stage.build_case, of_case) for of_case in by_case(missing)]
         return await run_concurrently(jobs, settings.concurrency, "building")
 
-    builds = [build for of_case in with_model(settings, model, work) for build in of_case]
+    built_by_case = with_components(settings, lambda components: components.models.harness_model(model), work)
+    builds = [build for of_case in built_by_case for build in of_case]
+    _print_builds(builds, f"{len(worlds_of_cases) - len(missing)} already in {to}")
+    if skipped := len(cases) - len(buildable):
+        out.print(f"{counted(skipped, 'case')} skipped: no toolkit declares entities", markup=False)
+    if sum(build.world is not None for build in builds) < len(missing):
+        raise typer.Exit(1)
+
+
+def _print_builds(builds: Sequence[WorldBuild], present: str) -> None:
+    """Print what could not be built, a line of counts, and the fallbacks; ``present`` says what was there already."""
+    from pytest_toolemu.core.run_parts.model_fallbacks import fallback_lines, model_fallbacks_of
+
     for build in builds:
         if build.problem:
             err.print(_problem_line(build), markup=False)
     built = [build.world for build in builds if build.world is not None]
-    tokens = [sum(getattr(world, f"{kind}_tokens") for world in built) for kind in ("input", "output")]
     repaired = sum(bool(world.repairs) for world in built)
-    skipped = len(cases) - len(buildable)
+    by_fallback = sum(build.is_by_fallback for build in builds if build.world is not None)
+    fallback = f", {by_fallback} by a fallback model" if by_fallback else ""
     out.print(
-        f"{counted(len(built), 'world')} built ({repaired} after corrections), "
-        f"{len(worlds_of_cases) - len(missing)} already in {to}; "
-        f"{tokens[0]:,} input and {tokens[1]:,} output tokens",
+        f"{counted(len(built), 'world')} built ({repaired} after corrections{fallback}), {present}; "
+        f"{sum(world.input_tokens for world in built):,} input and "
+        f"{sum(world.output_tokens for world in built):,} output tokens",
         markup=False,
     )
-    if skipped:
-        out.print(f"{counted(skipped, 'case')} skipped: no toolkit declares entities", markup=False)
-    if len(built) < len(missing):
-        raise typer.Exit(1)
+    fallbacks = (
+        (build.planned.resolved_case.case.id, model_fallbacks_of(build.ledger.model_calls)) for build in builds
+    )
+    for line in fallback_lines(fallbacks):
+        out.print(line, markup=False)
 
 
 def _print_estimate(settings: Settings, name: str, missing: Sequence[PlannedWorld]) -> None:
@@ -90,18 +104,13 @@ def _print_estimate(settings: Settings, name: str, missing: Sequence[PlannedWorl
 
     from pytest_toolemu.analysis.cost_estimate.forecast import Forecast
     from pytest_toolemu.analysis.cost_estimate.world_forecast import world_forecast
-    from pytest_toolemu.components import Components
-    from pytest_toolemu.formats.redaction import plain
-    from pytest_toolemu.models.pricing import Prices
-    from pytest_toolemu.reporting.estimate_text import estimate_lines
+    from pytest_toolemu.cli.estimates import print_estimate
+    from pytest_toolemu.models.model_pool import ModelPool
 
-    model = Components(replace(settings, estimate=True)).model(name)
+    model = ModelPool(replace(settings, estimate=True)).harness_model(name)
     worlds = [(planned.resolved_case, planned.variant) for planned in missing]
-    builder, line, sentence = world_forecast(worlds, model)
-    result = Forecast({builder: line}, (sentence,))
-    prices = Prices.read(Path(settings.prices) if settings.prices else None)
-    for text in estimate_lines(result, prices, counted(len(missing), "world"), out.width if out.is_terminal else None):
-        out.print(plain(text), markup=False, soft_wrap=True)
+    lines, sentence = world_forecast(worlds, model)
+    print_estimate(Forecast(lines, (sentence,)), settings, counted(len(missing), "world"))
 
 
 def _problem_line(build: WorldBuild) -> str:

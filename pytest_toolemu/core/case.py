@@ -10,14 +10,14 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field, field_validator
 
-from pytest_toolemu.core.call_patterns import call_schema
-from pytest_toolemu.core.case_conversation import CaseConversation
-from pytest_toolemu.core.case_proof import CaseProof
-from pytest_toolemu.core.case_rules import CallPattern, Check, Pin
+from pytest_toolemu.core.case_parts.call_patterns import call_schema
+from pytest_toolemu.core.case_parts.case_conversation import CaseConversation
+from pytest_toolemu.core.case_parts.case_proof import CaseProof
+from pytest_toolemu.core.case_parts.case_rules import CallPattern, Check, Pin
+from pytest_toolemu.core.case_parts.draft_provenance import Provenance
+from pytest_toolemu.core.case_parts.labeled_reference import Reference, UnlabeledReference
+from pytest_toolemu.core.case_parts.poisoned_tools import PoisonedTool, without_hostile_texts
 from pytest_toolemu.core.case_vocabulary import Asking, Clue, Metric, RiskType, Score, Severity
-from pytest_toolemu.core.draft_provenance import Provenance
-from pytest_toolemu.core.labeled_reference import Reference, UnlabeledReference
-from pytest_toolemu.core.poisoned_tools import PoisonedTool, without_hostile_texts
 from pytest_toolemu.core.toolkit import Text, Tool, Toolkit, callable_tools
 from pytest_toolemu.formats.json_schema import matches
 from pytest_toolemu.formats.yaml_document import Record

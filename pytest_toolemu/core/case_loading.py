@@ -10,17 +10,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.core.call_patterns import argument_problems
 from pytest_toolemu.core.case import SUFFIX, SUFFIXES, Case, ResolvedCase
-from pytest_toolemu.core.case_proof import CarefulRead
-from pytest_toolemu.core.case_rules import CallPattern, Pin
-from pytest_toolemu.core.conversation_loading import calls_of, checks_of, conversation_problems, references_of
-from pytest_toolemu.core.labeled_reference import ReferenceCall
-from pytest_toolemu.core.poisoned_tools import poison_problems, with_hostile_texts
+from pytest_toolemu.core.case_parts.call_patterns import argument_problems
+from pytest_toolemu.core.case_parts.case_proof import CarefulRead
+from pytest_toolemu.core.case_parts.case_rules import CallPattern, Pin
+from pytest_toolemu.core.case_parts.conversation_loading import (
+    calls_of,
+    checks_of,
+    conversation_problems,
+    references_of,
+)
+from pytest_toolemu.core.case_parts.labeled_reference import ReferenceCall
+from pytest_toolemu.core.case_parts.poisoned_tools import poison_problems, with_hostile_texts
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.toolkit_files import resolve_toolkits
 from pytest_toolemu.core.world.case_rows import row_problems
-from pytest_toolemu.core.world.state_history import query_problems
+from pytest_toolemu.core.world.state_query import query_problems
 from pytest_toolemu.formats.identifiers import case_id_problem
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, closest, show
 

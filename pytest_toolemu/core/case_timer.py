@@ -37,6 +37,11 @@ class CaseTimer:
         now = self._paused_at if self._pauses else self._loop.time()
         return now - self._started_at - self._paused_seconds
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether a request of the case waits for a permit, or backs off. Can be read from any thread."""
+        return self._pauses > 0
+
     @contextlib.asynccontextmanager
     async def limit(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
         """Limit the running time of a block, as ``asyncio.timeout`` does, but without the pauses."""

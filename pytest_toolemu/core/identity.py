@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import Field
 
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.formats.yaml_document import Record
+from pytest_toolemu.settings import FALLBACK
 
 
 class ComponentName(Record):
@@ -32,13 +34,29 @@ class ComponentName(Record):
 def component_name(identity: dict[str, Any]) -> ComponentName:
     """Return what reports call the component with this identity."""
     model = identity.get("model")
-    name = f"{model.get('provider')}:{model.get('name')}" if isinstance(model, dict) else identity.get("name")
+    name = model_label(model) if isinstance(model, dict) else identity.get("name")
     words = (identity.get("kind"), name, *(identity.get(key) for key in ("mode", "rubric", "metric", "label")))
     return ComponentName(
         kind=str(identity.get("kind", "")),
         label=" ".join(str(word) for word in words if word),
         hash=sha256(identity)[:8],
     )
+
+
+def model_label(model: Mapping[str, Any]) -> str:
+    """Return ``provider:name`` of the model with this identity; ``openai:a|vllm:b`` for an ordered fallback."""
+    return FALLBACK.join(map(provider_and_name, identities_in_turn(model)))
+
+
+def provider_and_name(model: Mapping[str, Any]) -> str:
+    """Return ``provider:name`` of the model with this identity, without the models that it falls back on."""
+    return f"{model.get('provider')}:{model.get('name')}"
+
+
+def identities_in_turn(model: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the identities of the models of an ordered fallback, or the only one, in the order of being asked."""
+    first = {name: value for name, value in model.items() if name != "fallback"}
+    return [first, *model.get("fallback", ())]
 
 
 def identity_of(component: Any, *, in_dialogue: bool = False) -> dict[str, Any]:

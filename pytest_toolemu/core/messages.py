@@ -7,6 +7,8 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
+from pytest_toolemu.core.run_parts.cascade_record import AskingStage
+from pytest_toolemu.core.run_parts.fallback_use import PassedOverModel
 from pytest_toolemu.formats.yaml_document import Record
 
 Role = Literal["agent", "emulator", "user", "evaluator", "builder", "author"]
@@ -98,6 +100,9 @@ class Reply(Record):
         default="",
         description="Why the schema was part of the prompt instead of being sent as structured output",
     )
+    batch: str = Field(
+        default="", description="ID of the batch in which the provider answered, at its price for batches; else empty"
+    )
 
     def as_message(self) -> Message:
         """Return the reply as the next message of its conversation."""
@@ -142,6 +147,14 @@ class ModelCall(Record):
     reply: Reply | None = Field(default=None, description="The reply; null if the call failed")
     error: str | None = Field(default=None, description="Why the call failed; null if it did not")
     replayed: str = Field(default="", description="FILE#NUMBER of the recording that the reply is from")
+    instead_of: PassedOverModel | None = Field(
+        default=None,
+        description="The model before this one in a fallback, and why it gave no usable reply; null except in the "
+        "first request to a fallback model",
+    )
+    asked_by: AskingStage | None = Field(
+        default=None, description="The stage of a cascade that sent the request; null without a cascade"
+    )
     started: float = Field(description="Start, in seconds since the epoch")
     seconds: float = Field(description="Duration in seconds")
 

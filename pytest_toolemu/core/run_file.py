@@ -15,8 +15,8 @@ from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.run import RECORD_VERSION, Run, RunRecord
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.regular_files import read_regular
-from pytest_toolemu.formats.stored_json import first_problem
+from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.files.stored_json import first_problem
 from pytest_toolemu.formats.yaml_document import Record
 
 P = TypeVar("P", bound=Record)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Identity, hashes_of, run_key, sha256
 from pytest_toolemu.core.toolbox import Agent, Emulator
-from pytest_toolemu.core.user_channel import SimulatedUser
 from pytest_toolemu.core.verdict import in_force
 from pytest_toolemu.core.world.trap import Trap
 
@@ -41,8 +41,8 @@ class RunSpec:
     """A case with the components that run it, the scores it needs, its limits, trial number, and seed.
 
     ``thresholds`` are the lowest scores, from 0 to 3, that pass; a metric without one is not required. ``trial`` counts
-    from 1. ``trap`` is only stored in the record. It is no part of ``resolved_case``, so that neither agent nor
-    evaluators see it.
+    from 1. With ``judge_later``, the run gets no verdict, and its outcome is "unjudged". ``trap`` is only stored in the
+    record. It is no part of ``resolved_case``, so that neither agent nor evaluators see it.
     """
 
     resolved_case: ResolvedCase
@@ -55,6 +55,7 @@ class RunSpec:
     seed: int = 0
     trap: Trap | None = None
     user: SimulatedUser | None = None
+    judge_later: bool = False
 
     def in_conversation(self, user: SimulatedUser, turns: int) -> RunSpec:
         """Return the run with a user who replies; this one if the case has no conversation, or with only one turn."""

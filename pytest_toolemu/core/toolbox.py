@@ -10,15 +10,15 @@ from json import dumps, loads
 from time import time
 from typing import Any, NoReturn, TypeVar
 
+from pytest_toolemu.core.agent_access.home_loop import HomeLoop
+from pytest_toolemu.core.agent_access.tool_functions import describe, make_function
+from pytest_toolemu.core.agent_access.user_channel import SimulatedUser, UserChannel
 from pytest_toolemu.core.case import Case, ResolvedCase, User
-from pytest_toolemu.core.home_loop import HomeLoop
 from pytest_toolemu.core.messages import ToolSpec
 from pytest_toolemu.core.protocols import UsageMeter
-from pytest_toolemu.core.reported_usage import reported_call
-from pytest_toolemu.core.tool_functions import describe, make_function
+from pytest_toolemu.core.run_parts.reported_usage import reported_call
 from pytest_toolemu.core.toolkit import Tool, callable_tools, provider_name
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
-from pytest_toolemu.core.user_channel import SimulatedUser, UserChannel
 from pytest_toolemu.errors import AgentStopped, MissingToolError
 from pytest_toolemu.formats.yaml_document import too_deep
 
@@ -170,13 +170,18 @@ class Toolbox:
         tool = self._tool_names.get(name)
         call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parse_arguments(arguments))
         started = time()
-        observation = await self._emulator(call, self.trajectory)
+        self.trajectory.current_call = call
+        try:
+            observation = await self._emulator(call, self.trajectory)
+        finally:
+            self.trajectory.current_call = None
         world = self.trajectory.world
         changes = world.take_changes() if world is not None else ()
         steps.append(
             Step(call=call, observation=observation, changes=changes, started=started, seconds=time() - started)
         )
-        return loads(observation.text)  # type: ignore[no-any-return]  # a copy: agents may change it
+        content: dict[str, Any] = loads(observation.text)  # a copy: agents may change it
+        return content
 
     def _check_open(self) -> None:
         if self.turn_error is not None:

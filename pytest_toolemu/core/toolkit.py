@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pytest_toolemu.core.declarations import Entity, EntityName, Operation
-from pytest_toolemu.core.draft_provenance import Provenance
+from pytest_toolemu.core.case_parts.draft_provenance import Provenance
+from pytest_toolemu.core.world.declarations import Entity, EntityName, Operation
 from pytest_toolemu.formats.json_schema import ValueSchema, lasting_schema, schema_problem
 from pytest_toolemu.formats.yaml_document import Record
 

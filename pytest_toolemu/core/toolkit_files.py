@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,10 @@ from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
 from pytest_toolemu.formats.yaml_document import Document, Loc, closest, show
 
 _NAME_RULE: Final = "use letters and digits, begin with a letter, and use at most 40 characters"
+
+
+# Drafts, and the suite into which they move; None while no draft is read.
+_DESTINATION: ContextVar[tuple[Path, Path] | None] = ContextVar("_DESTINATION", default=None)
 
 
 def load_toolkit(path: Path) -> Toolkit:
@@ -55,15 +61,44 @@ def _unknown_keywords(toolkit: Toolkit) -> Iterator[tuple[Loc, str]]:
                 yield ("tools", index, part, *loc), f"{tool.name}: {message}"
 
 
-@functools.lru_cache(maxsize=1024)
 def toolkit_folders(folder: Path) -> tuple[Path, ...]:
     """Return the folders in which a case in ``folder`` looks for toolkits.
 
-    These are the ``toolkits/`` folders next to the case and above it, nearest first, then the shipped one.
+    These are the ``toolkits/`` folders next to the case and above it, nearest first, then the shipped one. Drafts look
+    in those of their suite after their own, see ``drafts_move_to``.
     """
+    destination = _DESTINATION.get()
+    if destination is None or destination[0] not in (folder, *folder.parents):
+        return _toolkit_folders(folder)
+    drafts, suite = destination
+    above = _toolkit_folders(folder)
+    own = [where for where in above if drafts in where.parents]
+    return tuple(dict.fromkeys([*own, *_toolkit_folders(suite / "cases"), *above]))
+
+
+@functools.lru_cache(maxsize=1024)
+def _toolkit_folders(folder: Path) -> tuple[Path, ...]:
     own = [parent / "toolkits" for parent in (folder, *folder.parents) if (parent / "toolkits").is_dir()]
     shipped = benchmark_folder() / "toolkits"
     return tuple(dict.fromkeys([*own, shipped]))
+
+
+def forget_toolkit_folders() -> None:
+    """Search for folders of toolkits again, because there may be a new one."""
+    _toolkit_folders.cache_clear()
+
+
+@contextmanager
+def drafts_move_to(suite: Path, drafts: Path) -> Iterator[None]:
+    """Let cases below ``drafts`` use the toolkits that they will find in the suite, which may be anywhere.
+
+    This is so for all that is read within the context, also in its threads and tasks.
+    """
+    token = _DESTINATION.set((drafts.resolve(), suite.resolve()))
+    try:
+        yield
+    finally:
+        _DESTINATION.reset(token)
 
 
 def find_toolkit(name: str, folder: Path) -> Path | None:
@@ -77,7 +112,7 @@ def known_toolkits(folder: Path) -> set[str]:
     return {path.name.removesuffix(SUFFIX) for where in toolkit_folders(folder) for path in where.glob(f"*{SUFFIX}")}
 
 
-def resolve_toolkits(names: tuple[str, ...], document: Document, loc: Loc = ("toolkits",)) -> tuple[Toolkit, ...]:
+def resolve_toolkits(names: tuple[str, ...], document: Document) -> tuple[Toolkit, ...]:
     """Return the toolkits that a case names.
 
     Raise DocumentError if any is unknown or not valid, with a problem at the position of each such name.
@@ -87,18 +122,18 @@ def resolve_toolkits(names: tuple[str, ...], document: Document, loc: Loc = ("to
     problems: list[tuple[Loc, str]] = []
     for index, name in enumerate(names):
         if not NAME.fullmatch(name):
-            problems.append(((*loc, index), f"{show(name)} cannot be the name of a toolkit; {_NAME_RULE}"))
+            problems.append((("toolkits", index), f"{show(name)} cannot be the name of a toolkit; {_NAME_RULE}"))
             continue
         path = find_toolkit(name, folder)
         if path is None:
-            problems.append(((*loc, index), f"unknown toolkit {name!r}{closest(name, known_toolkits(folder))}"))
+            problems.append((("toolkits", index), f"unknown toolkit {name!r}{closest(name, known_toolkits(folder))}"))
             continue
         try:
             toolkits.append(load_toolkit(path))
         except DocumentError as error:
-            problems.append(((*loc, index), f"the toolkit {name!r} is not valid:\n{error}"))
+            problems.append((("toolkits", index), f"the toolkit {name!r} is not valid:\n{error}"))
     if not problems:
-        problems += [((*loc, index), message) for index, message in _shared_names(toolkits)]
+        problems += [(("toolkits", index), message) for index, message in _shared_names(toolkits)]
     if problems:
         raise document.error(problems)
     return tuple(toolkits)

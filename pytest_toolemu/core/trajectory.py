@@ -10,18 +10,20 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.dialogue import Utterance
 from pytest_toolemu.core.messages import Ledger
+from pytest_toolemu.core.run_parts.dialogue import Utterance
+from pytest_toolemu.core.run_parts.fallback_use import FallbackUse
 from pytest_toolemu.core.world.state_changes import StateChange
 from pytest_toolemu.core.world.state_history import StateHistory
-from pytest_toolemu.core.world.world import World
+from pytest_toolemu.core.world.world import World, beginning_of
+from pytest_toolemu.core.world.world_beginning import WorldBeginning
 from pytest_toolemu.formats.yaml_document import Record
 
 TurnEnding = Literal["final", "quit", "step_limit", "token_limit", "timeout", "error"]
 """Why the agent's turn ended. The agent causes the limits on steps and tokens; it need not cause a timeout."""
 
-Source = Literal["rejected", "pinned", "rows", "remembered", "simulated", "offline", "recorded"]
-"""What answered: argument validation, a pin, rows, an equal earlier read, a model, the offline emulator, an import."""
+Source = Literal["rejected", "pinned", "rows", "remembered", "simulated", "offline", "recorded", "person"]
+"""What answered: validation, a pin, rows, an equal earlier read, a model, the offline emulator, an import, a person."""
 
 
 class Call(Record):
@@ -65,6 +67,9 @@ class Emulation(Record):
     )
     repairs: tuple[str, ...] = Field(
         default=(), description="Problems of rejected replies, which the emulator was asked to correct"
+    )
+    fallback: FallbackUse | None = Field(
+        default=None, description="Which fallback model answered, and why; null if the emulator's first model did"
     )
 
 
@@ -128,6 +133,10 @@ class Trajectory:
     """What the agent was doing when its time was up, as far as it is known."""
     dialogue: list[Utterance] = field(default_factory=list)
     """What agent and user said to each other, in order, without the answer."""
+    current_call: Call | None = None
+    """The call that is being answered."""
+    has_ended: bool = False
+    """Whether the agent's turn has ended, so that evaluators judge."""
     turns: int = 1
     """Number of messages that the agent may write to the user; the last one is its answer."""
     ledger: Ledger = field(init=False)
@@ -141,13 +150,23 @@ class Trajectory:
         """The states of the rows so far. Raise WorldError if the case has no valid rows."""
         if self._state is None or self._state[0] != len(self.steps):
             changes = [step.changes for step in self.steps]
-            self._state = len(self.steps), StateHistory(self.world or World.of(self.resolved_case), changes)
+            self._state = len(self.steps), StateHistory(self.beginning, changes)
         return self._state[1]
+
+    @functools.cached_property
+    def beginning(self) -> WorldBeginning:
+        """How the rows of the case begin. Raise WorldError if the case has no valid rows."""
+        return beginning_of(self.resolved_case)
 
     @functools.cached_property
     def world(self) -> World | None:
         """The rows of the case, on which calls are executed; None if the case has none. Raise WorldError."""
-        return World.of(self.resolved_case) if self.resolved_case.case.world else None
+        case = self.resolved_case.case
+        return World.begun(self.beginning, case) if case.world else None
+
+    def release_world(self) -> None:
+        """Give the databases of the rows back when the last call was made; the state can still be queried."""
+        vars(self).pop("world", None)
 
 
 def json_text(value: Any) -> str:

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.formats.escape_invisible import visible
-from pytest_toolemu.formats.secret_forms import Rule, forms
-from pytest_toolemu.formats.secret_registry import REGISTRY, in_environment, rule_for
+from pytest_toolemu.formats.secrets.secret_forms import Rule, forms
+from pytest_toolemu.formats.secrets.secret_registry import REGISTRY, in_environment, rule_for
 
 # Text before a value that is redacted only in such a context: "Incorrect API key provided: x", "Authorization: Bearer
 # x".

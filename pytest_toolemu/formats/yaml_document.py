@@ -20,7 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.validation_messages import KEY, Loc, closest, explain, format_location, show, syntax_problem
 
 __all__ = ["KEY", "Document", "Loc", "Record", "closest", "dump", "format_location", "read_text", "show", "too_deep"]

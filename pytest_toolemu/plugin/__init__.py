@@ -6,7 +6,6 @@ used: nothing here imports yaml, pydantic, asyncio, or an SDK.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Generator
 from pathlib import Path
 from time import time
@@ -20,12 +19,12 @@ bytecode.import_from_pyc_files()  # before the modules below are imported
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.redaction import plain
-from pytest_toolemu.formats.secret_registry import REGISTRY
+from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
 from pytest_toolemu.plugin.collection import options
-from pytest_toolemu.plugin.exceptions import CaseError, CaseFailure
-from pytest_toolemu.plugin.execution.leftover_hooks import LeftoverHooks
+from pytest_toolemu.plugin.exceptions import CaseError, CaseFailure, CaseUnjudged
+from pytest_toolemu.plugin.execution.process_end.leftover_hooks import LeftoverHooks
 from pytest_toolemu.plugin.keys import INI_MARKS, RESOLVED_CASE, RUN_TIMES, SESSION
-from pytest_toolemu.plugin.output.failure_style import representation
+from pytest_toolemu.plugin.output.failures.failure_style import representation
 from pytest_toolemu.plugin.output.redact_output import Redaction
 from pytest_toolemu.plugin.output.report_hooks import ReportHooks
 from pytest_toolemu.plugin.output.run_property import status
@@ -76,17 +75,28 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SERVICES] = services = Services(session)
     # Cleanups run in reverse order, after all plugins: this one runs last, when the exit status is known.
     config.add_cleanup(services.finish)
-    register = config.pluginmanager.register
+    if settings.estimate:
+        options.without_workers(config)
+    _register_hooks(config, services)
+    if settings.benchmark:
+        options.add_benchmark(config)
+
+
+def _register_hooks(config: pytest.Config, services: Services) -> None:
+    """Register the hooks that every session needs, and those that the settings ask for."""
+    session, register = services.session, config.pluginmanager.register
     register(ReportHooks(services), "toolemu-reports")
     register(Redaction(session), "toolemu-redaction")
     register(LeftoverHooks(services), "toolemu-leftovers")
-    if settings.estimate:
-        options.without_workers(config)
     if config.getoption("dist", "no") != "no":  # in the controller
         from pytest_toolemu.plugin.execution.xdist_hooks import XdistHooks
 
         register(XdistHooks(services), "toolemu-xdist")
-    if settings.gate and not session.is_worker:
+    if session.settings.ui and not session.is_worker:
+        from pytest_toolemu.plugin.output.ui_hooks import UiHooks
+
+        register(UiHooks(services), "toolemu-ui")
+    if session.settings.gate and not session.is_worker:
         from pytest_toolemu.plugin.output.gate_hooks import GateHooks
 
         register(GateHooks(services), "toolemu-gates")
@@ -94,15 +104,13 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_toolemu.plugin.output.allure_hooks import AllureReports
 
         register(AllureReports(session), "toolemu-allure")
-    if settings.benchmark:
-        options.add_benchmark(config)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Show the resolved settings and their sources, if an agent is configured."""
     if not config.stash[SESSION].settings.agent:
         return []
-    from pytest_toolemu.plugin.output.session_header import session_header
+    from pytest_toolemu.plugin.output.header.session_header import session_header
 
     try:
         return [plain(line) for line in session_header(config.stash[SERVICES])]
@@ -149,10 +157,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             session.shard_manifest = select_shard(config, session.settings, items)
         except UsageError as error:  # durations that cannot be read
             raise pytest.UsageError(f"toolemu: {error}") from None
-    if session.settings.stop_when_decided is not None:
-        from pytest_toolemu.plugin.execution.early_stop import shuffle
+    try:
+        if config.stash[SERVICES].files.permitted_error is not None:
+            from pytest_toolemu.plugin.execution.early_stop import shuffle
 
-        shuffle(items, session.settings.seed)
+            shuffle(items, session.settings.seed)
+    except UsageError as error:  # the session to resume cannot be read
+        raise pytest.UsageError(f"toolemu: {error}") from None
     # What Python tests patch (environment, clock, sockets) must not affect cases that are running.
     items.sort(key=lambda item: RESOLVED_CASE in item.stash)
     session.has_cases = bool(items) and RESOLVED_CASE in items[-1].stash
@@ -182,21 +193,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         write_shard_manifest(services)
     if toolemu.has_cases:
         from pytest_toolemu.plugin.collection.case_plan import case_plan
-        from pytest_toolemu.plugin.output.overridden_fixtures import agent_notice
+        from pytest_toolemu.plugin.output.header.overridden_fixtures import agent_notice
 
         toolemu.case_plan = case_plan(session.items)
         toolemu.overridden_agent = agent_notice(toolemu.settings, session.items)
-    if not toolemu.is_worker or not toolemu.has_cases:
-        return
-    services.limit_exit()
-    # What collection has created lives as long as the process. Searching it for garbage again and again would slow down
-    # cases, and take half of the time that the process needs to end.
-    gc.freeze()
-    # What Python tests patch (environment, clock, sockets) must not affect cases that are running.
-    if all(RESOLVED_CASE in item.stash for item in session.items):
-        from pytest_toolemu.plugin.execution.run_item import start_scheduler
+    if toolemu.is_worker and toolemu.has_cases:
+        from pytest_toolemu.plugin.execution.session_start import start_worker
 
-        start_scheduler(session, services).offer_ready()
+        start_worker(services, session)
 
 
 @pytest.hookimpl(trylast=True)
@@ -210,7 +214,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
     notices: list[str | None] = [draft_notice(config)]
     if session.has_cases:
-        from pytest_toolemu.plugin.output.overridden_fixtures import agent_notice, evaluator_notices
+        from pytest_toolemu.plugin.output.header.overridden_fixtures import agent_notice, evaluator_notices
 
         notices += [agent_notice(session.settings, items), *evaluator_notices(session.settings, items)]
     return [plain(f"toolemu: {notice}") for notice in notices if notice]
@@ -237,21 +241,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         dry_run.show(services, session.items)
         return True
     if starts_cases:
-        from pytest_toolemu.plugin.execution.preflight import preflight
+        from pytest_toolemu.plugin.execution.session_start import lead_session
 
-        services.limit_exit()
-        if toolemu.settings.world == "built":
-            from pytest_toolemu.plugin.execution.build_worlds import build_worlds, missing_worlds
-
-            worlds = missing_worlds(session.items)
-            preflight(services, builds_worlds=bool(worlds))
-            gc.freeze()
-            services.open_transport()
-            build_worlds(services, worlds)
-        else:
-            preflight(services)
-            gc.freeze()  # as in workers
-            services.open_transport()
+        lead_session(services, session.items)
     return None
 
 
@@ -267,7 +259,10 @@ def pytest_runtest_makereport(
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | CaseFailure | UsageError):
         report.longrepr = representation(call.excinfo, item)
-    if call.excinfo is not None and item.config.stash[SESSION].settings.gate:
+    if call.excinfo is not None and isinstance(call.excinfo.value, CaseUnjudged):
+        report.outcome, report.longrepr = "skipped", (str(item.path), 1, str(call.excinfo.value))
+        report.toolemu_unjudged = True  # type: ignore[attr-defined]
+    elif call.excinfo is not None and item.config.stash[SESSION].settings.gate:
         from pytest_toolemu.plugin.output.gate_hooks import leave_to_gate
 
         leave_to_gate(report, call.excinfo.value, item)
@@ -304,12 +299,19 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
         session.exitstatus = missing_agent.exit_status(toolemu, exitstatus)
     if toolemu.run_summaries:
-        from pytest_toolemu.plugin.output import equal_failures, short_lines, write_reports
+        _write_reports(services)
 
-        session.config.pluginmanager.register(equal_failures.Collapsed(), equal_failures.NAME)
-        session.config.pluginmanager.register(short_lines.ShortLines(), "toolemu-short-lines")
-        if write_reports.is_wanted(toolemu):
-            write_reports.write(services)
+
+def _write_reports(services: Services) -> None:
+    """Write the reports, and prepare pytest's own lists of failures in the terminal."""
+    from pytest_toolemu.plugin.output import write_reports
+    from pytest_toolemu.plugin.output.failures import equal_failures, short_lines
+
+    register = services.session.config.pluginmanager.register
+    register(equal_failures.Collapsed(), equal_failures.NAME)
+    register(short_lines.ShortLines(), "toolemu-short-lines")
+    if write_reports.is_wanted(services.session):
+        write_reports.write(services)
 
 
 @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
@@ -342,7 +344,7 @@ def pytest_terminal_summary(
 
 def _write_summary(terminalreporter: pytest.TerminalReporter, services: Services) -> None:
     if services.has_results():
-        from pytest_toolemu.plugin.output import equal_failures
+        from pytest_toolemu.plugin.output.failures import equal_failures
         from pytest_toolemu.plugin.output.terminal_summary import write_summary
 
         equal_failures.count(terminalreporter)

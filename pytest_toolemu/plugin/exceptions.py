@@ -9,6 +9,10 @@ class CaseError(Exception):
     """A case has no verdict, for a reason that is not its agent's behavior. Shown as its text, without a traceback."""
 
 
+class CaseUnjudged(pytest.skip.Exception):  # type: ignore[misc, name-defined]
+    """A case has no verdict because judging is left for later. A skip, not an error, also for other plugins."""
+
+
 class CaseFailure(pytest.fail.Exception):  # type: ignore[misc, name-defined]
     """The agent scored below a threshold. A failure, not an error; shown as its text, without a traceback.
 

@@ -15,6 +15,7 @@ from pytest_toolemu.plugin.keys import RESOLVED_CASE, TRAP
 from pytest_toolemu.plugin.services import SERVICES, Services
 
 if TYPE_CHECKING:
+    from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
     from pytest_toolemu.core.case import Case, ResolvedCase
     from pytest_toolemu.core.case_vocabulary import Metric
     from pytest_toolemu.core.protocols import Evaluator
@@ -82,6 +83,15 @@ def toolemu_emulator(request: pytest.FixtureRequest, toolemu_variant: AgentConfi
 
 
 @pytest.fixture
+def toolemu_user(request: pytest.FixtureRequest) -> SimulatedUser:
+    """Return the user of conversations: an async function ``(trajectory) -> UserReply``.
+
+    It replies to the last utterance of ``trajectory.dialogue``. Without ``--toolemu-turns`` above 1, it is never asked.
+    """
+    return _services(request).models.open_components().user()
+
+
+@pytest.fixture
 def toolemu_safety_evaluator(
     request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None
 ) -> Evaluator | tuple[Evaluator, ...]:
@@ -107,6 +117,8 @@ def toolemu_run(
     toolemu_agent: Agent,
     toolemu_trial: int,
     toolemu_emulator: Emulator,
+    toolemu_user: SimulatedUser,
+    *,
     toolemu_safety_evaluator: Any,
     toolemu_helpfulness_evaluator: Any,
 ) -> Run:
@@ -122,5 +134,6 @@ def toolemu_run(
         "helpfulness": toolemu_helpfulness_evaluator,
     }
     trap = request.node.stash.get(TRAP, None)
-    spec = run_spec(services, resolved_case, agent, toolemu_emulator, evaluators, toolemu_trial, trap)
+    components = (agent, toolemu_emulator, toolemu_user, evaluators)
+    spec = run_spec(services, resolved_case, *components, trial=toolemu_trial, trap=trap)
     return run_item(request.node, services, spec)

@@ -21,9 +21,11 @@ from pytest_toolemu.plugin.session_files import SessionFiles
 from pytest_toolemu.plugin.session_models import SessionModels
 
 if TYPE_CHECKING:
-    from pytest_toolemu.plugin.execution.bounded_exit import BoundedExit
     from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
     from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures
+    from pytest_toolemu.plugin.execution.process_end.bounded_exit import BoundedExit
+    from pytest_toolemu.plugin.execution.running_cases import RunningCases
+    from pytest_toolemu.plugin.output.live_writer import LiveWriter
     from pytest_toolemu.plugin.output.progress import Progress
     from pytest_toolemu.scheduling.budget import Budget
     from pytest_toolemu.scheduling.event_loop import CaseLoop
@@ -51,6 +53,7 @@ class Services:
         self.signals = Signals(self.hurry, is_worker=session.is_worker)
         self.transport: Transport | None = None
         self.progress: Progress | None = None
+        self.live_writer: LiveWriter | None = None
         self.item_scheduler: ItemScheduler | None = None
         self.bounded_exit: BoundedExit | None = None
         self._case_loop: CaseLoop | None = None
@@ -87,7 +90,7 @@ class Services:
             from pytest_toolemu.scheduling.event_loop import CaseLoop
 
             self._case_loop = CaseLoop()
-            self._case_loop.on_close(self.models.open_components().close)
+            self._case_loop.on_close(self.models.open_components().models.close)
         return self._case_loop
 
     @functools.cached_property
@@ -96,6 +99,13 @@ class Services:
         from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures
 
         return ActiveFixtures()
+
+    @functools.cached_property
+    def running_cases(self) -> RunningCases:
+        """The cases that run in this process."""
+        from pytest_toolemu.plugin.execution.running_cases import RunningCases
+
+        return RunningCases()
 
     def open_transport(self) -> Transport:
         """Return the transport to the coordinator, which this process leads; start both on the first call."""
@@ -139,6 +149,7 @@ class Services:
             )
             if session.worker_input is not None and session.worker_input.channel is not None:
                 connections.connect_to_controller(self.scheduler, session.worker_input.channel)
+                self._start_live_writer()
             else:
                 transport = self.open_transport()
                 self.start_cases()
@@ -172,8 +183,20 @@ class Services:
         if self._stage_scheduler is not None:
             self._stage_scheduler.close()
 
+    def _start_live_writer(self) -> None:
+        """Write what this process is doing, for those who watch the session; once."""
+        if self.live_writer is None:
+            from pytest_toolemu.plugin.output.live_writer import LiveWriter
+
+            scheduler = self.scheduler if self.transport is None else None
+            self.live_writer = LiveWriter(self.session, self.running_cases, self.transport, scheduler)
+            self.live_writer.start()
+
     def _tick(self) -> None:
         """Update what is shown; called several times a second on the transport's thread."""
+        if self.live_writer is None and self.transport is not None and self._has_cases(self.transport):
+            with contextlib.suppress(Exception):
+                self._start_live_writer()
         if not self._is_summary_preloaded and not self.session.is_worker and self._is_under_way:
             self._is_summary_preloaded = True
             # An exception would stop the coordinator's timer. The summary itself will show it.
@@ -188,7 +211,11 @@ class Services:
     def _is_under_way(self) -> bool:
         if self.transport is None or time() - self.session.started < _UNDER_WAY:
             return False
-        return self.transport.read(lambda coordinator: coordinator.total > 0)
+        return self._has_cases(self.transport)
+
+    @staticmethod
+    def _has_cases(transport: Transport) -> bool:
+        return transport.read(lambda coordinator: coordinator.total > 0)
 
     # ---- the end
 
@@ -198,7 +225,7 @@ class Services:
         Must be called before the code of agents is imported.
         """
         if self.bounded_exit is None:
-            from pytest_toolemu.plugin.execution.bounded_exit import BoundedExit
+            from pytest_toolemu.plugin.execution.process_end.bounded_exit import BoundedExit
             from pytest_toolemu.plugin.output.late_messages import report_late
 
             session = self.session
@@ -223,7 +250,7 @@ class Services:
         if self.session.unreported_output_file.exists():
             return True
         return self.transport is not None and self.transport.read(
-            lambda coordinator: bool(coordinator.completed or coordinator.notices)
+            lambda coordinator: bool(coordinator.counts.completed or coordinator.notices)
         )
 
     def close(self, *, finish_running: bool) -> None:
@@ -245,6 +272,8 @@ class Services:
         self._save_output()
         if self.transport is not None:
             self.transport.close()
+        if self.live_writer is not None:  # the transport's thread may have started it until now
+            self.live_writer.close()
 
     def _save_output(self) -> None:
         """Save what cases have printed that no item has reported, and will not report any more."""
@@ -261,7 +290,7 @@ class Services:
 
     def _report_tasks(self, tasks: list[str]) -> None:
         """Name the tasks that agents left behind in the summary, which workers reach with a file."""
-        from pytest_toolemu.plugin.execution.bounded_exit import listed
+        from pytest_toolemu.plugin.execution.process_end.bounded_exit import listed
         from pytest_toolemu.plugin.output.late_messages import report_late
 
         text = f"left behind by agents and canceled: {listed(tasks)}; await or cancel tasks before the agent returns"

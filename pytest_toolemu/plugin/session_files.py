@@ -51,6 +51,17 @@ class SessionFiles:
         return resumable_sessions(session.folder.parent, bases, session.settings)
 
     @functools.cached_property
+    def completed_session(self) -> Path | None:
+        """The session that had stopped early and is resumed, so that this one runs all cases; None for none."""
+        return self.resumable_sessions.stopped_early if self.resumable_sessions else None
+
+    @property
+    def permitted_error(self) -> float | None:
+        """The error with which this session may stop when its gates are decided; None if it runs all cases."""
+        error = self._session.settings.stop_when_decided
+        return error if error is None or self.completed_session is None else None
+
+    @functools.cached_property
     def cassettes(self) -> CassetteDirectory | None:
         """The cassettes that are replayed or recorded; None if neither is."""
         chosen = self._session.settings.recording

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.plugin.session_files import SessionFiles
-from pytest_toolemu.settings import provider_of
+from pytest_toolemu.settings import fallback_parts, judge_models, provider_of
 
 if TYPE_CHECKING:
     from pytest_toolemu.components import Components
@@ -50,27 +50,31 @@ class SessionModels:
         if self._components is None:
             from pytest_toolemu.components import Components
             from pytest_toolemu.core.environment import load_env
-            from pytest_toolemu.formats.secret_registry import REGISTRY
+            from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
+            from pytest_toolemu.models.model_pool import ModelPool
 
             root = self._session.config.rootpath
             sys.path.append(str(root))
             load_env(root / ".env")
             REGISTRY.remember()
-            self._components = Components(
+            models = ModelPool(
                 self._session.settings,
                 self.permits,
                 self.permits,
                 lambda: self._files.prices,
                 lambda: self.served_endpoints,
             )
+            self._components = Components(self._session.settings, models)
         return self._components
 
     @functools.cached_property
     def servers(self) -> ServerFleet | None:
         """The vLLM servers that this session needs, started, or not; None for none. Raise UsageError if it cannot."""
         settings = self._session.settings
-        names = (*settings.agent, settings.emulator or "", settings.builder or "", *settings.evaluator)
-        if self._session.is_worker or not any(provider_of(name) == "vllm" for name in names):
+        judges = (model for name in settings.evaluator for model in judge_models(name))
+        names = (*settings.agent, settings.emulator or "", settings.builder or "", settings.user, *judges)
+        models = (part for name in names for part in fallback_parts(name))
+        if self._session.is_worker or not any(provider_of(name) == "vllm" for name in models):
             return None
         from pytest_toolemu.plugin.execution import vllm_servers
 
@@ -103,7 +107,7 @@ class SessionModels:
 
     def _report_dead_server(self, server: VllmServer, reason: str) -> None:
         """Fail the requests to a server that has died; called on any thread."""
-        keys = self.open_components().rate_limit_keys(f"{server.url}/v1")
+        keys = self.open_components().models.rate_limit_keys(f"{server.url}/v1")
         if (transport := self._transport()) is not None:
             transport.update(lambda coordinator: coordinator.requests.lose(keys, reason))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_toolemu.analysis.cost_estimate.forecast import CostLine, Forecast
+from pytest_toolemu.core.identity import provider_and_name
 from pytest_toolemu.formats.usd import usd_text
 from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.reporting.summary_table import text_table
@@ -55,11 +56,15 @@ def _total(result: Forecast, prices: Prices, subject: str) -> str:
 def _sources(lines: Sequence[CostLine], prices: Prices) -> list[str]:
     sources = []
     for line in lines:
-        listing, name = prices.listing(line.model), f"{line.model.get('provider')}:{line.model.get('name')}"
+        listing, name = prices.listing(line.model), provider_and_name(line.model)
         if listing is None:
             sources.append(
                 f"price of {name} at {line.model.get('base_url')}: unknown; give it with --toolemu-prices=FILE"
             )
         else:
             sources.append(f"price of {name}: {listing.source}, {listing.checked}")
+            if line.batch:
+                batch = listing.batch
+                known = f"{batch.factor:g} times as much: {batch.source}" if batch else "unknown; give it as 'batch'"
+                sources.append(f"price of {name} in batches: {known}")
     return list(dict.fromkeys(sources))

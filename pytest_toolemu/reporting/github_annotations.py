@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.reporting.report_data import ReportData, RunView
 
@@ -16,8 +17,12 @@ _MAX_TEXT: Final = 500
 
 
 def annotation_commands(report: ReportData) -> Iterator[str]:
-    """Yield workflow commands: an error for each failure of an agent, a warning for each run without a verdict."""
-    for level, outcomes in (("error", ("failed",)), ("warning", ("broken", "inconclusive"))):
+    """Yield workflow commands: an error for each failure of an agent, a warning for each run without a verdict.
+
+    A run that is judged later is only a notice.
+    """
+    levels = (("error", ("failed",)), ("warning", ("broken", "inconclusive")), ("notice", (UNJUDGED,)))
+    for level, outcomes in levels:
         runs = [run for run in report.runs if (run.summary.outcome or "broken") in outcomes]
         for run in runs[: MAX_ANNOTATIONS if len(runs) <= MAX_ANNOTATIONS else MAX_ANNOTATIONS - 1]:
             yield _command(level, run)

@@ -17,6 +17,8 @@ from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.formats.redaction import plain, secrets
 from pytest_toolemu.reporting import report_view, score_plane
+from pytest_toolemu.reporting.component_views import component_views
+from pytest_toolemu.reporting.dialogue_text import ASKING_LABEL
 from pytest_toolemu.reporting.report_data import ReportData, RunView
 from pytest_toolemu.reporting.transcript import template_environment
 
@@ -30,22 +32,25 @@ _MAX_TEXT: Final = 500
 
 def report_page(report: ReportData) -> str:
     """Return the report page of one or several sessions; the report data must have transcripts."""
+    return render("report.html.j2", "Agent safety report", report.runs, **section_values(report))
+
+
+def section_values(report: ReportData) -> dict[str, Any]:
+    """Return what the templates of the sections show, except the runs."""
     agents = report_view.agent_views(report)
-    return render(
-        "report.html.j2",
-        "Agent safety report",
-        report.runs,
-        report=report,
-        agents=agents,
-        grids=[report_view.slice_grid(report, dimension) for dimension in DIMENSIONS],
-        points=score_plane.score_points(agents),
-        agreements=list(report_view.evaluator_agreement(report.run_summaries)),
-        rechecked=report_view.recheck_line(report.run_summaries),
-        components=report_view.component_views(report),
-        emulation=report_view.side_by_side([agent.validity for agent in agents]),
-        judged=any(one.score is not None for run in report.run_summaries for one in run.scores),
-        trials=report_view.side_by_side([agent.trials for agent in agents]),
-    )
+    return {
+        "report": report,
+        "agents": agents,
+        "grids": [report_view.slice_grid(report, dimension) for dimension in DIMENSIONS],
+        "points": score_plane.score_points(agents),
+        "agreements": list(report_view.evaluator_agreement(report.run_summaries)),
+        "rechecked": report_view.recheck_line(report.run_summaries),
+        "components": component_views(report),
+        "emulation": report_view.side_by_side([agent.validity for agent in agents]),
+        "judged": any(one.score is not None for run in report.run_summaries for one in run.scores),
+        "dialogue": report_view.side_by_side([agent.dialogue for agent in agents]),
+        "trials": report_view.side_by_side([agent.trials for agent in agents]),
+    }
 
 
 def render(
@@ -55,7 +60,8 @@ def render(
 
     ``prefixes`` are texts before the agent's name, by the number of the run.
     """
-    css, js = Markup(_text("page.css") + _text("transcript.css")), Markup(_text("page.js"))
+    css = Markup(template_text("page.css") + template_text("transcript.css"))
+    js = Markup(template_text("page.js") + template_text("sortable.js"))
     return (
         _environment()
         .get_template(name)
@@ -69,21 +75,27 @@ def render(
             js_hash=_hash(js),
             longest=_MAX_TEXT,
             secrets=secrets(),
-            labels=report_view.METRIC_LABELS,
-            few=report_view.FEW_VERDICTS,
-            many=report_view.MANY_AGENTS,
-            x=score_plane.x_position,
-            y=score_plane.y_position,
             **values,
         )
     )
 
 
-@cache
-def _environment() -> jinja2.Environment:
+def page_environment() -> jinja2.Environment:
+    """Return a new environment with the filters and constants of report pages.
+
+    Contexts need ``longest`` and ``secrets``, as those of ``template_environment`` do.
+    """
     import jinja2
 
     environment = template_environment()
+    environment.globals.update(
+        labels=report_view.METRIC_LABELS,
+        asking_label=ASKING_LABEL,
+        few=report_view.FEW_VERDICTS,
+        many=report_view.MANY_AGENTS,
+        x=score_plane.x_position,
+        y=score_plane.y_position,
+    )
     environment.filters["thousands"] = "{:,}".format
     environment.filters["estimate"] = _estimate
     environment.filters["number"] = _number
@@ -92,6 +104,9 @@ def _environment() -> jinja2.Environment:
     environment.filters["breakable"] = _breakable
     environment.filters["slices"] = jinja2.pass_context(_slices)
     return environment
+
+
+_environment = cache(page_environment)
 
 
 def _estimate(estimate: Estimate | None, pattern: str) -> str:
@@ -126,7 +141,8 @@ def _slices(context: Mapping[str, Any], run: RunView) -> str:
     return f"|{'|'.join(slices)}|"
 
 
-def _text(name: str) -> str:
+def template_text(name: str) -> str:
+    """Return a file beside the templates, such as ``page.css``."""
     return resources.files("pytest_toolemu.reporting").joinpath("templates", name).read_text(encoding="utf-8")
 
 

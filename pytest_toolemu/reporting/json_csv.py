@@ -9,10 +9,12 @@ from json import dumps
 from typing import Any, Final
 
 from pytest_toolemu.analysis.agent_summary import total_costs
+from pytest_toolemu.analysis.cascade_use import CascadeTotal, cascade_totals
 from pytest_toolemu.analysis.slices import DIMENSIONS, Dimension
 from pytest_toolemu.formats.redaction import Redactor, redact_json, secrets
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting import report_view
+from pytest_toolemu.reporting.component_views import component_views
 from pytest_toolemu.reporting.report_data import ReportData, RunView
 from pytest_toolemu.reporting.summary_metrics import csv_cell, estimate_values, summary_metrics
 from pytest_toolemu.reporting.transcript import shorten
@@ -39,7 +41,7 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
     "title": ("title of the case", lambda a: a.title),
     "agent": ("name of the agent in the session", lambda a: a.summary.agent),
     "trial": ("from 1", lambda a: a.summary.trial),
-    "outcome": ("passed, failed, inconclusive, broken, or not run", lambda a: a.summary.outcome or "broken"),
+    "outcome": ("passed, failed, inconclusive, broken, unjudged, or not run", lambda a: a.summary.outcome or "broken"),
     "safety": ("lowest score of the evaluators, from 0 to 3; empty without one", lambda a: a.summary.safety),
     "helpfulness": ("lowest score of the evaluators, from 0 to 3; empty without one", lambda a: a.summary.helpfulness),
     "unsafe": ("1 for a safety score below 2, else 0; empty without one", lambda a: _flag(a.summary.unsafe)),
@@ -73,6 +75,10 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
         "replies whose schema was not sent as structured output",
         lambda a: sum(count for _, _, count in a.summary.fallbacks),
     ),
+    "model_fallbacks": (
+        "answers for which a fallback model was asked, as the model before it refused or stayed invalid",
+        lambda a: sum(each.count for each in a.summary.model_fallbacks),
+    ),
     "unseen": (
         "roles whose requests were not recorded (custom parts, imported runs), separated by spaces",
         lambda a: " ".join(a.summary.unseen),
@@ -90,6 +96,10 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
     "judges": (
         "names of the evaluators, with hashes of their identities, separated by '; '",
         lambda a: "; ".join(map(str, a.summary.judges)),
+    ),
+    "decided_by": (
+        "stage of each cascade that decided, such as safety=cheap, separated by spaces; empty without a cascade",
+        lambda a: " ".join(f"{use.metric}={use.decided_by}" for use in a.summary.cascades),
     ),
     "case_hash": ("hash of the case and its toolkits", lambda a: a.summary.case_hash),
     "record": ("file of the record", lambda a: a.summary.path),
@@ -124,7 +134,8 @@ def json_text(report: ReportData) -> str:
             {"agent": decision.agent, "gate": decision.gate, "status": decision.status, "text": decision.text}
             for decision in report.decisions
         ],
-        "made_with": [vars(part) for part in report_view.component_views(report)],
+        "cascades": [_cascade(total) for total in _cascade_totals(report)],
+        "made_with": [vars(part) for part in component_views(report)],
         "calibrations": {
             judge: calibration.model_dump(mode="json") for judge, calibration in report.calibrations.items()
         },
@@ -151,6 +162,22 @@ def _slices(report: ReportData, dimension: Dimension) -> dict[str, Any]:
         for value, cells in grid.lines
     }
     return {"by": dimension, "values": values}
+
+
+def _cascade_totals(report: ReportData) -> list[CascadeTotal]:
+    return cascade_totals(use for run in report.run_summaries for use in run.cascades)
+
+
+def _cascade(total: CascadeTotal) -> dict[str, Any]:
+    return {
+        "evaluator": total.uses[0].evaluator,
+        "metric": total.uses[0].metric,
+        "verdicts": len(total.uses),
+        "decided_by": total.decided,
+        "strong_not_asked": total.not_asked,
+        "saved_tokens": total.saved_tokens,
+        "saved_usd": total.saved_usd,
+    }
 
 
 def _rating(rating: report_view.EvaluatorAgreement) -> dict[str, Any]:

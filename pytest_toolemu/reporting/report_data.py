@@ -18,13 +18,14 @@ from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.verdict import Finding
+from pytest_toolemu.core.verdict import UNJUDGED, Finding
 from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.redaction import secrets
-from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
-from pytest_toolemu.reporting.session_comparison import divergence_keys
+from pytest_toolemu.reporting.comparison.first_divergence import divergence_keys
 from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_html
+from pytest_toolemu.sessions.planned_cases import completed
 from pytest_toolemu.sessions.reader import prices_of, summarize_run
 from pytest_toolemu.sessions.shard_assignment import gaps
 from pytest_toolemu.sessions.store import RunStore
@@ -113,7 +114,7 @@ def read_report(sources: Sequence[Path | RunSummary], folders: Sequence[Path], w
     root, redactor = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), secrets()
     prices = prices_of(folders)
     runs = []
-    with _garbage_collection_paused():
+    with garbage_collection_paused():
         for number, source in enumerate(sources, 1):
             if isinstance(source, RunSummary) and not source.path:
                 runs.append(_without_record(number, source))
@@ -126,7 +127,7 @@ def read_report(sources: Sequence[Path | RunSummary], folders: Sequence[Path], w
                 transcript = transcript_html(run, longest, f"r{number}-", redactor)
                 view = replace(view, transcript=transcript, divergence_keys=divergence_keys(run))
             runs.append(view)
-    manifests = tuple(RunStore(folder).manifest() for folder in folders)
+    manifests = tuple(completed(folders, [RunStore(folder).manifest() for folder in folders]))
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return ReportData(tuple(sorted(runs, key=_urgency)), manifests=manifests, created=created)
 
@@ -144,7 +145,7 @@ def _instruction_line(file: str) -> int:
 
 
 @contextlib.contextmanager
-def _garbage_collection_paused() -> Iterator[None]:
+def garbage_collection_paused() -> Iterator[None]:
     """Pause the cyclic garbage collector, which takes a tenth of the time although records have no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -181,7 +182,7 @@ def _run_view(number: int, run: Run, summary: RunSummary, root: Path) -> RunView
 def _urgency(run: RunView) -> tuple[object, ...]:
     """Return a sort key: failed runs, then runs without a verdict, then passed ones; lower scores first."""
     summary = run.summary
-    outcomes = ("failed", "broken", "inconclusive", NOT_RUN, "passed")
+    outcomes = ("failed", "broken", "inconclusive", UNJUDGED, NOT_RUN, "passed")
     scores = (4 if score is None else score for score in (summary.safety, summary.helpfulness))
     return (outcomes.index(summary.outcome or "broken"), *scores, summary.case, summary.agent, summary.trial)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.json_csv import csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown

@@ -1,28 +1,24 @@
-"""The view model of reports: metrics and components, prepared for HTML, Markdown, and JSON."""
+"""The view model of reports: the metrics of agents and slices, prepared for HTML, Markdown, and JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from pytest_toolemu.analysis.agent_summary import AgentSummary, Incidence, spending_text
+from pytest_toolemu.analysis.agent_summary import AgentSummary, Incidence
+from pytest_toolemu.analysis.dialogue_quality import AskingPairs
 from pytest_toolemu.analysis.emulation_validity import validity_shares
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, MetricName, format_interval
 from pytest_toolemu.analysis.rater_agreement import RaterPair, judge_alpha, rater_pairs
-from pytest_toolemu.analysis.run_summary import RunSummary, judges_of, origins
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.slices import Dimension, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.identity import ComponentName
-from pytest_toolemu.core.structured_output_fallbacks import fallback_note, totals
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
-from pytest_toolemu.models.pricing import Cost
+from pytest_toolemu.reporting.dialogue_text import asking_values, user_values
 from pytest_toolemu.reporting.report_data import ReportData
-from pytest_toolemu.sessions.manifest_records import WorldCounts
-from pytest_toolemu.sessions.world_builds import WORLDS, counts_text
 
 NO_VALUE: Final = "\u2013"
 """Shown in place of a missing value: a dash as wide as a digit."""
@@ -96,6 +92,16 @@ class AgentView:
     def validity(self) -> dict[str, tuple[int, int]]:
         """The emulation validity by label, each as (count, out_of)."""
         return {label: (count, out_of) for label, count, out_of in validity_shares(self.summary.validity)}
+
+    @cached_property
+    def asking(self) -> Estimate | None:
+        """The share of pairs of case and twin in which the agent asked in the case and not in the twin."""
+        return AskingPairs.of(self.summary.runs).estimate
+
+    @cached_property
+    def dialogue(self) -> dict[str, str]:
+        """How the agent asked the user in conversations, and how the user replied, by label; empty without any."""
+        return asking_values(self.summary.runs) | user_values(self.summary.runs)
 
     @property
     def bounds(self) -> str:
@@ -207,58 +213,6 @@ def side_by_side(columns: Sequence[Mapping[str, T]]) -> list[tuple[str, list[T |
     return [(name, [column.get(name) for column in columns]) for name in names]
 
 
-@dataclass(frozen=True)
-class ComponentView:
-    """A component of the runs, such as an agent or judge; ``hash`` covers its whole configuration."""
-
-    kind: str
-    name: str
-    hash: str = ""
-    note: str = ""
-
-
-def component_views(report: ReportData) -> list[ComponentView]:
-    """Return the agents, emulators, judges with their calibration, datasets, and servers of the runs."""
-    components = [
-        _component("agent", run.made_by, run.summary.agent + f", prompt {run.prompt}" * bool(run.prompt))
-        for run in report.runs
-        if run.made_by
-    ]
-    components += [
-        _component("emulator", emulator) for emulator in {one.emulator for one in report.run_summaries} if emulator
-    ]
-    judges = judges_of(report.run_summaries)
-    components += [
-        _component("judge", judge, _calibration(str(judge), report) if judge in judges else "fixed rules of the cases")
-        for judge in {judge for one in report.run_summaries for judge in one.judges}
-    ]
-    components.append(_component("dataset", report.cases))
-    components += [ComponentView("edition", plain(line)) for line in origins(report.run_summaries)]
-    components += [
-        ComponentView("server", plain(f"vllm serve {server['model']}"), note=plain(f"vLLM {server.get('version')}"))
-        for manifest in report.manifests
-        for server in manifest.get("servers", ())
-    ]
-    components += [
-        _worlds_view(WorldCounts.model_validate(worlds), manifest)
-        for manifest in report.manifests
-        if (worlds := manifest.get(WORLDS))
-    ]
-    components += [
-        ComponentView("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
-        for fallback in totals(fallback for one in report.run_summaries for fallback in one.fallbacks)
-    ]
-    order = ("agent", "emulator", "judge", "no structured output", "worlds", "dataset", "edition", "server")
-    return sorted(dict.fromkeys(components), key=lambda item: (order.index(item.kind), item.name, item.hash))
-
-
-def _worlds_view(counts: WorldCounts, manifest: Mapping[str, Any]) -> ComponentView:
-    """Return the worlds that a session built, with their cost, which is part of no run."""
-    cost = manifest.get("cost", {}).get("builder")
-    note = f"USD {spending_text('builder', Cost(**cost))}" if cost else ""
-    return ComponentView("worlds", plain(counts_text(counts)), note=plain(note))
-
-
 def recheck_line(runs: Sequence[RunSummary]) -> str:
     """Return a sentence on the runs whose checks were replaced by those of later case files; empty without any."""
     count = sum(bool(run.rechecked) for run in runs)
@@ -269,14 +223,3 @@ def recheck_line(runs: Sequence[RunSummary]) -> str:
         f"{count:,} of {counted(len(runs), 'run')} rechecked with later case files (toolemu judge --cases); "
         f"in {changed:,} of them the checks differ from those at the time of the run"
     )
-
-
-def _component(kind: str, name: ComponentName, note: str = "") -> ComponentView:
-    return ComponentView(kind, name.label, name.hash, note)
-
-
-def _calibration(judge: str, report: ReportData) -> str:
-    """Return the calibration status of a judge."""
-    from pytest_toolemu.analysis.calibration.calibration_file import calibration_status
-
-    return calibration_status(judge, report.calibrations)

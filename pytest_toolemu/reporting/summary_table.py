@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Final, get_args
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary
-from pytest_toolemu.analysis.dialogue_quality import AskingPairs, user_counts
-from pytest_toolemu.analysis.emulation_validity import validity_shares
+from pytest_toolemu.analysis.emulation_validity import EMULATED, validity_shares
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.slices import slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.case_vocabulary import Asking
+from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.reporting.dialogue_text import asking_text, user_text
 
 _COLUMNS: Final = (
     "agent",
@@ -107,9 +108,12 @@ def protocol_note(runs: Sequence[RunSummary], turns: int) -> list[str]:
 
 
 def missing_note(summary: AgentSummary) -> str:
-    """Return the effect of runs without a safety verdict on the failure incidence; empty if there are none."""
+    """Return the effect of runs without a safety verdict on the failure incidence; empty if there are none.
+
+    It is also empty for a session that leaves judging for later: ``unjudged_lines`` says that it has no result yet.
+    """
     incidence = summary.incidence
-    if not incidence.missing:
+    if not incidence.missing or any(run.outcome == UNJUDGED for run in summary.runs):
         return ""
     low, high = incidence.bounds
     return plain(
@@ -118,10 +122,24 @@ def missing_note(summary: AgentSummary) -> str:
     )
 
 
+def unjudged_lines(runs: Sequence[RunSummary], folder: str, *, has_gates: bool, has_evaluator: bool) -> list[str]:
+    """Return how many runs have no verdict because they are judged later, and the commands that do it."""
+    unjudged = sum(run.outcome == UNJUDGED for run in runs)
+    if not unjudged:
+        return []
+    undecided = "; the gates are decided after judging" if has_gates else ""
+    evaluator = "" if has_evaluator else " --evaluator=MODEL"
+    return [
+        f"{unjudged} of {counted(len(runs), 'run')} {UNJUDGED}: no result yet, neither passed nor failed{undecided}",
+        f"judge them: toolemu judge {folder}{evaluator} --to={folder}-judged [--batch]",
+        f"then decide: toolemu gate {folder}-judged",
+    ]
+
+
 def emulation_note(summary: AgentSummary) -> str:
     """Return the emulation validity in one line; empty if no model emulated the world."""
     counts = summary.validity
-    if not any(counts.get(name) for name in ("first_try", "repaired", "never")):
+    if not any(counts.get(name) for name in EMULATED):
         return ""
     measures = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in validity_shares(counts))
     return plain(f"{summary.agent}: emulation: {counted(counts.get('calls', 0), 'call')}: {measures}")
@@ -141,29 +159,14 @@ def asking_note(summary: AgentSummary) -> str:
 
 def dialogue_note(summary: AgentSummary) -> str:
     """Return how the agent asks the user in conversations; empty if it had none whose case says whether to ask."""
-    pairs = AskingPairs.of(summary.runs)
-    texts = []
-    if pairs.needed:
-        texts.append(f"asked where needed in {pairs.asked_when_needed} of {counted(pairs.needed, 'run')}")
-    if pairs.needless:
-        texts.append(f"asked where needless in {pairs.asked_needlessly} of {counted(pairs.needless, 'run')}")
-    if pairs.estimate is not None:
-        share = format_interval(pairs.estimate, "{:.1%}")
-        texts.append(f"asks when it should, and only then: {share} of {counted(pairs.estimate.n, 'pair')}")
-    return plain(f"{summary.agent}: {', '.join(texts)}") if texts else ""
+    text = asking_text(summary.runs)
+    return plain(f"{summary.agent}: {text}") if text else ""
 
 
 def user_note(runs: Sequence[RunSummary]) -> list[str]:
     """Return a line that says how well the user played its part; nothing without a reply."""
-    counts = user_counts(runs)
-    replies = counts.get("replies", 0)
-    if not replies:
-        return []
-    kinds = ", ".join(f"{name} {counts[name]} ({counts[name] / replies:.0%})" for name in ("unknown", "refused"))
-    faults = f"{counted(counts['leaks'], 'leak')}, {counted(counts['invented'], 'invented value')}"
-    corrected = f"{counts['corrected']} corrected ({faults})"
-    where = f"{counted(replies, 'message')} in {counted(counts['conversations'], 'conversation')}"
-    return [f"user: {where}; {kinds}, {corrected}"]
+    text = user_text(runs)
+    return [f"user: {text}"] if text else []
 
 
 def _is_passed(run: RunSummary) -> bool | None:

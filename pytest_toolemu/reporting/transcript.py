@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import to_json
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
-from pytest_toolemu.core.dialogue import Utterance
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.counted import counted
@@ -79,6 +79,12 @@ class ShownStep:
             *(("problem in an earlier reply", problem) for problem in emulation.repairs),
         ]
         return [(title, text) for title, text in notes if text.strip()]
+
+    @property
+    def fallback(self) -> str:
+        """Which fallback model answered the call, and why; empty if the emulator's first model or no model did."""
+        emulation = self.step.observation.emulation
+        return str(emulation.fallback) if emulation is not None and emulation.fallback is not None else ""
 
     @property
     def changes(self) -> list[ShownChange]:
@@ -185,23 +191,26 @@ def template_environment() -> jinja2.Environment:
     return environment
 
 
-def _render(name: str, run: Run, longest: int, prefix: str, redactor: Redactor | None = None) -> str:
-    template = _environment().get_template(name)
-    context = {
+def transcript_values(run: Run, prefix: str = "") -> dict[str, Any]:
+    """Return what the template of transcripts shows of a run; ``prefix`` as for ``transcript_html``."""
+    return {
         "run": run,
         "steps": shown_steps(run),
         "said_last": said_before(run, len(run.steps)),
         "end": thoughts_of(run).end,
         "endings": ENDINGS,
         "prefix": prefix,
-    }
-    context |= {
         "changes": final_changes(run),
         "tables": initial_tables(run),
         "trap": shown_trap(run),
         "harm": harm(run),
     }
-    return template.render(**context, longest=longest, secrets=secrets() if redactor is None else redactor)
+
+
+def _render(name: str, run: Run, longest: int, prefix: str, redactor: Redactor | None = None) -> str:
+    values = transcript_values(run, prefix)
+    redactor = secrets() if redactor is None else redactor
+    return _environment().get_template(name).render(**values, longest=longest, secrets=redactor)
 
 
 _environment = cache(template_environment)

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
-from pytest_toolemu.core.dialogue import Utterance
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import in_log
 from pytest_toolemu.reporting.transcript import ShownStep, said_before, shorten, shown_steps
@@ -108,6 +108,8 @@ class _Page:
         yield from self.block(shown.arguments, bar)
         yield Text(f"{'failed' if observation.is_error else 'returned'} ({observation.source})", "dim")
         yield from self.block(shown.returned, bar, "red" if observation.is_error else "")
+        if shown.fallback:
+            yield from self.block(shown.fallback, bar="· ", style="dim")
         for line in change_lines(shown.changes, self._longest_value):
             yield from self.block(line, bar="± ")
         for verdict, finding in shown.findings:
@@ -162,6 +164,8 @@ class _Page:
         style = "yellow" if verdict.score is None else "green" if verdict.score >= 2 else "red"
         yield from self.block(f"{verdict.metric}: {score}", bar="▌ ", style=f"bold {style}")
         yield from self.block(f"by {verdict.evaluator}", bar="· ", style="dim")
+        for line in verdict.origin_lines:
+            yield from self.block(line, bar="· ", style="dim")
         for finding in verdict.findings:
             if finding.step is None:
                 yield from self._finding(finding, "in the answer")

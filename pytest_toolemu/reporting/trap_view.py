@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_toolemu.core.case_proof import CarefulRead, missing_texts
+from pytest_toolemu.core.case_parts.case_proof import CarefulRead, missing_texts
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.core.world.trap import Trap

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.verdict import Finding
-from pytest_toolemu.core.world.state_changes import StateChange, net_changes
+from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, net_changes
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.truncation import truncated
 
@@ -53,6 +53,26 @@ def initial_tables(run: Run) -> list[ShownTable]:
         for kit, entities in run.case.world.items()
         for name, rows in entities.items()
         if rows
+    ]
+
+
+def final_tables(run: Run) -> list[ShownTable]:
+    """Return the rows after the last call, by entity; entities without rows are left out.
+
+    Empty if the changes in the record do not fit the declarations of its toolkits.
+    """
+    entities = {kit.name: kit.entities for kit in run.toolkits if kit.name in run.case.world}
+    keys = {kit: {name: entity.key for name, entity in declared.items()} for kit, declared in entities.items()}
+    initial = {kit: {name: list(run.case.world[kit].get(name, ())) for name in names} for kit, names in keys.items()}
+    try:
+        rows = apply_changes(initial, (change for step in run.steps for change in step.changes), keys)
+    except (KeyError, TypeError):
+        return []
+    return [
+        _table(f"{kit}.{name}", tuple(entries))
+        for kit, tables in rows.items()
+        for name, entries in tables.items()
+        if entries
     ]
 
 

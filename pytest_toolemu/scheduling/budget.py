@@ -52,6 +52,8 @@ class Budget:
         self.spent_usd = 0.0
         self.spent_tokens = 0
         self.estimated = self.unpriced = 0
+        self._held_tokens = 0
+        self._held_usd = 0.0
 
     def check(self) -> None:
         """Raise NotRunError if a limit is reached; its text names the limit and the option that raises it."""
@@ -65,6 +67,31 @@ class Budget:
             self.spent_usd += usd or 0.0
             self.unpriced += usd is None
             self.estimated += estimated
+
+    def covers(self, tokens: int, usd: float | None) -> bool:
+        """Return whether the limits cover a further request beside what is spent and held."""
+        with self._lock:
+            tokens += self.spent_tokens + self._held_tokens
+            usd = (usd or 0.0) + self.spent_usd + self._held_usd
+        return (self.tokens is None or tokens <= self.tokens) and (self.usd is None or usd <= self.usd)
+
+    def hold(self, tokens: int, usd: float | None) -> None:
+        """Set a part of the limits aside for a request whose reply comes much later; negative values give it back."""
+        with self._lock:
+            self._held_tokens += tokens
+            self._held_usd += usd or 0.0
+
+    @property
+    def too_small(self) -> str:
+        """Why no further request is covered, with the option that raises the limit."""
+        spent = f"{self.spent_tokens:,} tokens, {self.spent_text}"
+        limit, option = f"{self.tokens or 0:,} tokens", "tokens"
+        if self.tokens is None:
+            limit, option = f"{usd_text(self.usd or 0.0)} USD", "usd"
+        return (
+            f"the budget of {limit} does not cover the next request (used: {spent}; in a batch, a request is sent only "
+            f"if the budget covers its estimated cost); raise --toolemu-budget-{option}"
+        )
 
     @property
     def spent_text(self) -> str:

@@ -20,10 +20,10 @@ class CircuitBreaker:
         self._limit = limit
         self._failures: dict[str, tuple[str, int]] = {}
 
-    def record_failure(self, key: str, kind: str, message: str) -> bool:
+    def record_failure(self, key: str, kind: str, message: str, subject: str = "a provider") -> bool:
         """Count a failure, and return whether it is the one that opens the breaker.
 
-        Failures of one ``kind`` count as equal.
+        Failures of one ``kind`` count as equal. ``subject`` is what failed, in words.
         """
         previous_kind, count = self._failures.get(key, (kind, 0))
         count = count + 1 if previous_kind == kind else 1
@@ -31,7 +31,7 @@ class CircuitBreaker:
         if count < self._limit or key in self.open:
             return False
         self.open[key] = (
-            f"a provider failed {self._limit} times in a row in the same way, with no success in between, so no more "
+            f"{subject} failed {self._limit} times in a row in the same way, with no success in between, so no more "
             f"cases that need it are started: {message}"
         )
         return True

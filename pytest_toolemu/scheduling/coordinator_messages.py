@@ -170,11 +170,12 @@ class SessionHalted:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFailed:
-    """A request has failed for good. Failures of one ``kind`` are equal."""
+    """A request has failed for good. Failures of one ``kind`` are equal. ``subject`` is what failed, in words."""
 
     key: str
     kind: str
     message: str
+    subject: str = "a provider"
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,8 @@ class RequestLimits:
                 return self.check_budget()
             case SessionHalted(reason):
                 return self._halt(reason)
-            case ProviderFailed(key, kind, text):
-                return self._count_failure(key, kind, text)
+            case ProviderFailed():
+                return self._count_failure(message)
             case ProviderSucceeded(key):
                 self.breaker.record_success(key)
         return []
@@ -142,9 +142,10 @@ class RequestLimits:
         limit.release((worker, ticket), outcome, now)
         return _grants(limit, now)
 
-    def _count_failure(self, key: str, kind: str, message: str) -> list[Order]:
+    def _count_failure(self, failure: ProviderFailed) -> list[Order]:
         """Count a failure; if it opens the breaker, refuse waiting requests and inform all workers."""
-        if not self.breaker.record_failure(key, kind, message):
+        key = failure.key
+        if not self.breaker.record_failure(key, failure.kind, failure.message, failure.subject):
             return []
         reason = self.breaker.open[key]
         refused = [Order(worker, PermitRefused(ticket, reason)) for worker, ticket in self._drop([key])]

@@ -184,6 +184,11 @@ class WorkerScheduler:
         if self._watchdog is not None:
             self._watchdog.join()
 
+    @property
+    def is_coordinator_lost(self) -> bool:
+        """Whether the process of the coordinator has ended before this one."""
+        return self._is_coordinator_lost
+
     # ---- for the coordinator, on any thread
 
     def receive(self, message: CoordinatorMessage) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText
 from pytest_toolemu.formats.yaml_document import Record
+from pytest_toolemu.sessions.planned_records import PlannedCase
 from pytest_toolemu.settings import MAX_SHARDS, OPTIONS
 
 Number = Annotated[float, Field(strict=False, ge=0, le=1e15)]
@@ -75,30 +76,7 @@ class WorldCounts(Record):
     failed: Count = Field(
         default=0, description="Number of worlds that were not built, so that their cases were not run"
     )
-
-
-class PlannedItem(Record):
-    """A test item of a planned case."""
-
-    agent: str = Field(default="", description="Name of the agent, if it was known at collection")
-    outcome: Literal["", "not run", "broken", "inconclusive", "passed", "failed"] = Field(
-        default="", description="Outcome of an item that left no record; empty if it left one"
-    )
-    reason: str = Field(default="", description="Why the item left no record")
-
-
-class PlannedCase(Record):
-    """A case that the session was to run, with the slices that it belongs to."""
-
-    risk_types: tuple[str, ...] = Field(default=(), description="Risk types of the case")
-    toolkits: tuple[str, ...] = Field(default=(), description="Toolkits of the case, the primary one first")
-    category: str = Field(default="unknown", description="Category of the primary toolkit")
-    severity: str = Field(default="unknown", description="Severity of the worst outcome")
-    asking: str = Field(default="unknown", description="Whether asking is needed, acceptable, or needless")
-    clues: tuple[str, ...] = Field(default=(), description="Where a careful agent discovers what is wrong")
-    gap: str = Field(default="unknown", description="What the instruction leaves out: task, safety, both, or none")
-    split: str = Field(default="unknown", description="Split of the dataset: public or heldout")
-    items: dict[str, PlannedItem] = Field(description="Test items of the case, by node ID")
+    by_fallback: Count = Field(default=0, description="Number of built worlds for which a fallback model was asked")
 
 
 class Manifest(Record):
@@ -135,6 +113,9 @@ class Manifest(Record):
     )
     shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] | None = Field(
         default=None, description="Number of shards of a merged session; null if it was not sharded"
+    )
+    playground: bool = Field(
+        default=False, description="Whether a person played the runs by hand; they are no measurement of an agent"
     )
     missing: Annotated[tuple[str, ...], Field(max_length=MAX_SHARDS)] = Field(
         default=(), description="Shards that the merge went without, a sentence for each"

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
-from pytest_toolemu.sessions.store import RUNS, item_mark, mark_of
+from pytest_toolemu.core.verdict import UNJUDGED
+from pytest_toolemu.formats.identifiers import file_stem
+from pytest_toolemu.sessions.planned_records import PLANNED
+from pytest_toolemu.sessions.store import RUNS, item_hash, item_hash_of, item_mark, mark_of
 
-PLANNED: Final = "planned"
-"""Key of a manifest: the cases that the session was to run, with their slices and items."""
+STOPPED_EARLY: Final = "stopped_early"
+"""Key of a manifest: why the session stopped before it had run all of its cases."""
 
 _ENDED: Final = "the session ended before this case"
-
-Planned = Mapping[str, Mapping[str, Any]]
-"""Cases as a manifest stores them, by their ids."""
+_TO_JUDGE: Final = "not judged yet; run the same 'toolemu judge' again"
 
 
 def missing_runs(
@@ -54,6 +55,32 @@ def left_out(folders: Sequence[Path], manifests: Sequence[Mapping[str, Any]]) ->
         for case, content in combined(manifests).items()
     }
     return {case: content for case, content in remaining.items() if content["items"]}
+
+
+def completed(folders: Sequence[Path], manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the manifests. None says that its session stopped early if all that they planned has a record."""
+    if not any(manifest.get(STOPPED_EARLY) for manifest in manifests) or left_out(folders, manifests):
+        return list(manifests)
+    return [{name: value for name, value in each.items() if name != STOPPED_EARLY} for each in manifests]
+
+
+def to_judge(files: Iterable[Path], manifests: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the runs in these files as planned items of a session that judges them, unjudged as long as it has not."""
+    cases = combined(manifests)
+    stems = {file_stem(case): case for case in cases}
+    agents = {
+        (case, item_hash(item)): about.get("agent", "")
+        for case, content in cases.items()
+        for item, about in content["items"].items()
+    }
+    planned: dict[str, dict[str, Any]] = {}
+    for file in files:
+        stem = file.stem.rpartition("--")[0]
+        case = stems.get(stem, stem)
+        content = planned.setdefault(case, {**cases.get(case, {}), "items": {}})
+        agent = agents.get((case, item_hash_of(file.name)), "")
+        content["items"][file.stem] = {"agent": agent, "outcome": UNJUDGED, "reason": _TO_JUDGE}
+    return planned
 
 
 def unplaced(manifests: Iterable[Mapping[str, Any]]) -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.analysis.rejudge import same_run
-from pytest_toolemu.analysis.run_summary import RunSummary, paid_for
+from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.summary_of_run import paid_for, summary_of
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
@@ -15,6 +16,7 @@ from pytest_toolemu.models.pricing import Prices, costs_of
 from pytest_toolemu.sessions.manifest_records import JUDGED_FROM
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
 from pytest_toolemu.sessions.store import MANIFEST, RUNS, RunStore, item_hash, mark_of
+from pytest_toolemu.sessions.stored_settings import stored_setting
 
 
 def newest_evaluations(files: Sequence[Path]) -> list[Path]:
@@ -71,8 +73,21 @@ def run_files(folders: Iterable[Path]) -> list[Path]:
     return [files[name] for name in sorted(files)]
 
 
+def refuse_playground(folders: Iterable[Path]) -> None:
+    """Raise UsageError for a session of the playground, which is no measurement and so part of no figure."""
+    if folder := next((folder for folder in folders if manifest_of(folder).get("playground")), None):
+        raise UsageError(
+            f"{folder}: a person played these runs in the playground, so they are part of no figure; leave it out, or "
+            "read one run with 'toolemu show'"
+        )
+
+
 def read_run_summaries(folders: Sequence[Path]) -> list[RunSummary]:
-    """Return a summary of every run in the folders by its newest evaluation, priced as its session was."""
+    """Return a summary of every run in the folders by its newest evaluation, priced as its session was.
+
+    Raise UsageError for a session of the playground.
+    """
+    refuse_playground(folders)
     prices = prices_of(folders)
     files = newest_evaluations(run_files(folders))
     return [summarize_run(load_run(path), str(path), prices) for path in files]
@@ -80,7 +95,7 @@ def read_run_summaries(folders: Sequence[Path]) -> list[RunSummary]:
 
 def summarize_run(run: Run, path: str, prices: Prices) -> RunSummary:
     """Return the summary of a run, with the cost of its requests at these prices."""
-    return RunSummary.of(run, path, costs_of(paid_for(run), prices))
+    return summary_of(run, path, costs_of(paid_for(run), prices), lambda: prices)
 
 
 def prices_of(folders: Iterable[Path]) -> Prices:
@@ -89,7 +104,7 @@ def prices_of(folders: Iterable[Path]) -> Prices:
     DocumentError if the file is invalid.
     """
     for manifest in map(manifest_of, folders):
-        prices_file = (manifest.get("settings", {}).get("prices") or [None])[0]
+        prices_file = stored_setting(manifest, "prices")
         if prices_file and (path := Path(manifest.get("rootdir", ""), prices_file)).is_file():
             return Prices.read(path)
     return Prices.read()
@@ -109,8 +124,7 @@ def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str
     sessions: list[tuple[dict[str, list[str]], str]] = []
     for folder in folders:
         manifest = manifest_of(folder)
-        settings = manifest.get("settings", {})
-        values = {name: list((settings.get(name) or [()])[0]) for name in keys}
+        values = {name: list(stored_setting(manifest, name) or ()) for name in keys}
         sessions.append((values, str(manifest.get("rootdir", "."))))
     if any(values != sessions[0][0] for values, _ in sessions):
         raise UsageError("the sessions had different gates or calibrations; name the gate with --gate")
@@ -119,11 +133,12 @@ def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str
 
 
 def sessions_below(folder: Path) -> list[Path]:
-    """Return the folders of sessions, sorted: this folder, or those anywhere below it."""
+    """Return the folders of sessions, sorted: this folder, or those anywhere below it but the playground's."""
     marks = (MANIFEST, SHARD_MANIFEST)
     if any((folder / name).is_file() for name in marks):
         return [folder]
-    return sorted({path.parent for name in marks for path in folder.rglob(name)})
+    below = {path.parent for name in marks for path in folder.rglob(name)}
+    return sorted(each for each in below if not manifest_of(each).get("playground"))
 
 
 def _own_mark(path: Path) -> str:
@@ -147,4 +162,6 @@ def _remedy(folder: Path) -> str:
     sessions = sorted({path.parent for path in folder.glob(f"*/{RUNS}")})
     if sessions:
         return f"name a session's folder in it, such as {sessions[-1]}"
+    if manifest_of(folder).get("judges"):
+        return "its judges have not answered yet; run the same 'toolemu judge' again"
     return "name the folder of a session, which its last line 'records: ...' shows"

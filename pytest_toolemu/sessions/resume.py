@@ -13,7 +13,7 @@ from typing import Any, Final
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.verdict import decide
+from pytest_toolemu.core.verdict import UNJUDGED, decide
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import manifest_of
 from pytest_toolemu.sessions.store import MANIFEST, RunStore, item_hash, item_hash_of, run_file
@@ -25,8 +25,8 @@ RESUMED: Final = "resumed_from"
 # Settings that change runs or select other cases. They choose the session to resume; run keys decide on each run.
 SAME: Final = (
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "world", "worlds", "evaluator", "checks", "helpfulness",
-    "turns", "user", "max-steps", "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args", "vllm-lora",
-    "record", "replay", "shard",
+    "judge-later", "turns", "user", "max-steps", "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args",
+    "vllm-lora", "record", "replay", "shard",
 )  # fmt: skip
 
 
@@ -71,6 +71,11 @@ class ResumableSessions:
             run = rejudged(run, thresholds)
             return run.model_copy(update={"source": "resumed", RESUMED: run.resumed_from or folder.name})
         return None
+
+    @property
+    def stopped_early(self) -> Path | None:
+        """The nearest of the sessions that stopped when its gates were decided; None if none did."""
+        return next((folder for folder in self.folders if manifest_of(folder).get("stopped_early")), None)
 
     def probable(self, items: Sequence[str]) -> list[int]:
         """Return the indices of the items that have a run in the folders, with any key and outcome."""
@@ -122,6 +127,8 @@ def rejudged(run: Run, thresholds: Mapping[Metric, int]) -> Run:
     """Return the run decided by other thresholds. A run without a verdict never passes because of them."""
     if run.thresholds == thresholds or run.outcome == "broken":
         return run
+    if run.outcome == UNJUDGED:
+        return run.model_copy(update={"thresholds": dict(thresholds)})
     outcome, reasons = decide(run.verdicts, thresholds)
     if run.outcome == "inconclusive" and outcome != "failed":
         outcome, reasons = run.outcome, run.reasons
@@ -137,8 +144,8 @@ def _chain(folder: Path) -> tuple[Path, ...]:
 def _chosen(settings: Mapping[str, Any]) -> list[Any]:
     """Return the values of the settings that change runs, as JSON; a setting that a session did not have is None.
 
-    Sessions of versions without ``turns`` had one turn.
+    Sessions of earlier versions had one turn, and judged at once.
     """
-    former: dict[str, Any] = {"turns": 1, "user": OFFLINE}
+    former: dict[str, Any] = {"turns": 1, "user": OFFLINE, "judge-later": False}
     values = [(settings.get(name) or [former.get(name)])[0] for name in SAME]
     return list(json.loads(json.dumps(values)))

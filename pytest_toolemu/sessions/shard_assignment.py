@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.sessions.stored_settings import stored_setting
 
 DURATIONS: Final = "toolemu-durations.json"
 """File beside the ini file: mean seconds of a run of each case, by case ID. ``toolemu merge`` writes one."""
@@ -88,7 +89,7 @@ def absent(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a line for each missing shard of a session of which other shards are among these manifests."""
     present: dict[int, set[int]] = {}
     for manifest in manifests:
-        if text := (manifest.get("settings", {}).get("shard") or [None])[0]:
+        if text := stored_setting(manifest, "shard"):
             shard = Shard.of(text)
             present.setdefault(shard.count, set()).add(shard.index)
     return [

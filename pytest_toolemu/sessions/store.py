@@ -11,12 +11,12 @@ from pydantic import BaseModel
 from pytest_toolemu.core.run import Run, RunRecord, sha256
 from pytest_toolemu.core.run_file import PARTS, content_hash, load_run, part_path
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.files.private_folders import make_folder, make_subfolder
+from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.files.stored_json import read_record
 from pytest_toolemu.formats.identifiers import file_stem
-from pytest_toolemu.formats.private_folders import make_folder, make_subfolder
 from pytest_toolemu.formats.redaction import redact_json
-from pytest_toolemu.formats.regular_files import read_regular
-from pytest_toolemu.formats.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, record_limit

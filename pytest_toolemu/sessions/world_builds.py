@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from pytest_toolemu.core.messages import Message, ModelCall
+from pytest_toolemu.core.run_parts.model_fallbacks import fallback_lines, model_fallbacks_of
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.identifiers import CaseId
 from pytest_toolemu.formats.yaml_document import Record
@@ -51,6 +52,11 @@ class WorldBuilds(Record):
         return [call for build in self.builds for call in build.exchanges if not call.replayed]
 
     @property
+    def fallback_lines(self) -> list[str]:
+        """How often a fallback model was asked, and why, in lines; empty if none was."""
+        return list(fallback_lines((build.case_id, model_fallbacks_of(build.exchanges)) for build in self.builds))
+
+    @property
     def counts(self) -> WorldCounts:
         """How many worlds were built."""
         built = [build for build in self.builds if not build.problem]
@@ -59,13 +65,18 @@ class WorldBuilds(Record):
             built=len(built),
             corrected=sum(bool(build.repairs) for build in built),
             failed=len(self.builds) - len(built),
+            by_fallback=sum(any(call.instead_of for call in build.exchanges) for build in built),
         )
 
 
 def counts_text(counts: WorldCounts) -> str:
     """Return the counts in words."""
     failed = f", {counts.failed} not built" if counts.failed else ""
-    return f"{counted(counts.built, 'world')} built by {counts.builder} ({counts.corrected} after corrections){failed}"
+    fallback = f", {counts.by_fallback} by a fallback model" if counts.by_fallback else ""
+    return (
+        f"{counted(counts.built, 'world')} built by {counts.builder} ({counts.corrected} after corrections"
+        f"{fallback}){failed}"
+    )
 
 
 def merged_worlds(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -73,8 +84,8 @@ def merged_worlds(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any] | No
     counts = [manifest[WORLDS] for manifest in manifests if manifest.get(WORLDS)]
     if not counts:
         return None
-    names = ("built", "corrected", "failed")
-    return {"builder": counts[0]["builder"], **{name: sum(one[name] for one in counts) for name in names}}
+    names = ("built", "corrected", "failed", "by_fallback")
+    return {"builder": counts[0]["builder"], **{name: sum(one.get(name, 0) for one in counts) for name in names}}
 
 
 def merged_builder_cost(manifests: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

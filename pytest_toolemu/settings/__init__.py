@@ -1,9 +1,10 @@
 """The options of the plugin: their table, how their values are found, and the names of models in them."""
 
+from pytest_toolemu.settings.cascade_names import CHECKS, applies_checks, cascade_names, judge_models
 from pytest_toolemu.settings.model_names import (
     AGENT_FILE,
-    CHECKS,
     COMMAND,
+    FALLBACK,
     FUNCTION_OF_FILE,
     NOACT,
     OFFICIAL_URLS,
@@ -11,9 +12,11 @@ from pytest_toolemu.settings.model_names import (
     PROVIDERS,
     REFERENCE,
     AgentConfig,
+    fallback_parts,
     is_model,
     provider_of,
 )
+from pytest_toolemu.settings.option import Option, ResolvedOption
 from pytest_toolemu.settings.option_table import (
     FORMATS,
     LATEST,
@@ -23,13 +26,11 @@ from pytest_toolemu.settings.option_table import (
     REPORT,
     EmulatorMode,
     Helpfulness,
-    Option,
     Prompt,
     Protocol,
     RecordMode,
     ReportFormat,
     RerunOutcome,
-    ResolvedOption,
     Settings,
 )
 from pytest_toolemu.settings.option_values import MAX_SHARDS
@@ -39,6 +40,7 @@ __all__ = [
     "AGENT_FILE",
     "CHECKS",
     "COMMAND",
+    "FALLBACK",
     "FORMATS",
     "FUNCTION_OF_FILE",
     "LATEST",
@@ -64,7 +66,11 @@ __all__ = [
     "RerunOutcome",
     "ResolvedOption",
     "Settings",
+    "applies_checks",
+    "cascade_names",
+    "fallback_parts",
     "is_model",
+    "judge_models",
     "provider_of",
     "resolve",
     "unknown_variables",

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from pytest_toolemu.settings.cascade_names import THEN
 from pytest_toolemu.settings.option_table import Prompt
 
 PROVIDERS: Final = ("openai", "anthropic", "vllm")
@@ -25,7 +26,6 @@ FUNCTION_OF_FILE: Final = re.compile(r"\.py(:[A-Za-z_][\w.]*)?$")
 """Matches the end of an agent name that is a function in a file: ``shop/agent.py:answer``."""
 
 OFFLINE: Final = "offline"
-CHECKS: Final = "checks"
 NOACT: Final = "noact"
 REFERENCE: Final = "reference:"
 
@@ -34,6 +34,10 @@ COMMAND: Final = "cmd:"
 
 AGENT_FILE: Final = ".agent.yaml"
 """Ends the name of an agent that a file describes: ``support.agent.yaml``."""
+
+
+FALLBACK: Final = "|"
+"""Separates the models of an ordered fallback: ``gpt-4o|claude-sonnet-5-5``."""
 
 
 @dataclass(frozen=True)
@@ -55,5 +59,15 @@ def provider_of(name: str) -> str | None:
 
 
 def is_model(name: str) -> bool:
-    """Return whether a name is that of a language model, as opposed to a built-in component or a custom agent."""
-    return provider_of(name) is not None
+    """Return whether a name is that of a language model, as opposed to a built-in component or a custom agent.
+
+    A fallback counts as a model, and a cascade does not.
+    """
+    if name.startswith(COMMAND) or THEN in name.split():
+        return False
+    return any(provider_of(part) is not None for part in fallback_parts(name))
+
+
+def fallback_parts(name: str) -> tuple[str, ...]:
+    """Return the models of an ordered fallback ``A|B``, or the name itself if it is none."""
+    return tuple(part.strip() for part in name.split(FALLBACK))

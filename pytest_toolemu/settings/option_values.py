@@ -144,6 +144,13 @@ def choice(*choices: str) -> Callable[[str], object]:
     return parse
 
 
+def browser_mode(text: str) -> str:
+    """Parse whether a browser is opened. A path after the bare option would be its value."""
+    if text not in ("browser", "no-browser"):
+        raise ValueError("browser or no-browser; before a path to test, write --toolemu-ui=browser")
+    return text
+
+
 def arguments(text: str) -> str:
     """Parse arguments written as for a shell."""
     try:

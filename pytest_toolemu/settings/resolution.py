@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.settings.option_table import OPTIONS, Option, ResolvedOption, Settings
+from pytest_toolemu.settings.option import Option, ResolvedOption
+from pytest_toolemu.settings.option_table import OPTIONS, Settings
 
 
 def resolve(

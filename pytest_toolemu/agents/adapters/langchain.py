@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, counter_of, is_error, option_name
+from pytest_toolemu.core.messages import ToolSpec
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.formats.compact_json import compact_json
 
@@ -16,32 +19,49 @@ def tools(toolbox: AnyToolbox) -> list[Any]:
 
     A tool's error is a message with the status ``error``. Arguments are not checked before the emulator gets them.
     """
-    from langchain_core.tools import StructuredTool, ToolException
-
     box = awaitable(toolbox)
+    return [emulated_tool(box, spec) for spec in box.provider_tools]
+
+
+def emulated_tool(toolbox: Toolbox, spec: ToolSpec, handle_tool_error: Any = True) -> Any:
+    """Return a tool of a case.
+
+    ``handle_tool_error`` is what it does with an error: a message with the status ``error``, or an exception.
+    """
+    return _tool_class()(
+        name=spec.name,
+        description=spec.description,
+        args_schema=spec.parameters,
+        toolbox=toolbox,
+        handle_tool_error=handle_tool_error,
+    )
+
+
+@functools.cache
+def _tool_class() -> Any:
+    """Return the class of emulated tools.
+
+    Functions in a StructuredTool would not get arguments named ``config`` or ``run_manager``.
+    """
+    from langchain_core.tools import BaseTool, ToolException
 
     def checked(result: dict[str, Any]) -> dict[str, Any]:
         if is_error(result):
             raise ToolException(compact_json(result))
         return result
 
-    def made(name: str, description: str, parameters: dict[str, Any]) -> Any:
-        def call(**arguments: Any) -> dict[str, Any]:
-            return checked(_wait(box, name, arguments))
+    class ToolOfCase(BaseTool):
+        toolbox: Any
 
-        async def call_async(**arguments: Any) -> dict[str, Any]:
-            return checked(await box.call(name, arguments))
+        def _run(self, /, **arguments: Any) -> dict[str, Any]:
+            return checked(_wait(self.toolbox, self.name, arguments))
 
-        return StructuredTool(
-            name=name,
-            description=description,
-            args_schema=parameters,
-            func=call,
-            coroutine=call_async,
-            handle_tool_error=True,
-        )
+        async def _arun(self, /, **arguments: Any) -> dict[str, Any]:
+            # At home, because what replaces the agent's tools and counts its tokens must not apply to an emulator.
+            pending = self.toolbox.settle().submit(self.toolbox.call, self.name, arguments)
+            return checked(await asyncio.wrap_future(pending))
 
-    return [made(tool.name, tool.description, tool.parameters) for tool in box.provider_tools]
+    return ToolOfCase
 
 
 def emulated(toolbox: AnyToolbox) -> Any:
@@ -58,7 +78,7 @@ def emulated(toolbox: AnyToolbox) -> Any:
     replacements = {tool.name: tool for tool in tools(toolbox)}
 
     def with_emulated_tools(request: Any) -> Any:
-        names = [_tool_name(tool) for tool in request.tools]
+        names = [tool_name(tool) for tool in request.tools]
         box.require_tools("of LangChain", names)
         return request.override(tools=[replacements[name] for name in names])
 
@@ -142,7 +162,7 @@ def _wait(toolbox: Toolbox, name: str, arguments: Any) -> dict[str, Any]:
     return toolbox.settle().submit(toolbox.call, name, arguments).result()
 
 
-def _tool_name(tool: Any) -> str:
+def tool_name(tool: Any) -> str:
     """Return the name of a tool; a provider executes those that are mappings, which may have only a type."""
     if isinstance(tool, dict):
         return str(tool.get("name") or tool.get("function", {}).get("name") or tool.get("type"))

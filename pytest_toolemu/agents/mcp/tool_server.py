@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import os
 import re
 import secrets
-import threading
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,6 +12,7 @@ from urllib.parse import urlsplit
 from pytest_toolemu.agents.mcp.http_connection import HttpConnection
 from pytest_toolemu.agents.mcp.http_request import HttpRequest, HttpResponse
 from pytest_toolemu.agents.mcp.mcp_messages import CaseTools, error_message, reply_to
+from pytest_toolemu.agents.once_per_process import OncePerProcess
 from pytest_toolemu.scheduling.event_loop import CaseLoop
 
 _HOSTS: Final = ("127.0.0.1", "localhost")
@@ -84,19 +82,8 @@ def refusal(request: HttpRequest, port: int) -> HttpResponse | None:
     return None
 
 
-def tool_server() -> ToolServer:
-    """Return the server of this process. It starts on first use, and ends with the process."""
-    with _START_LOCK:
-        return _server_of(os.getpid())
-
-
-_START_LOCK: Final = threading.Lock()
-
-
-@functools.lru_cache(maxsize=1)
-def _server_of(process: int) -> ToolServer:
-    del process  # a process that was forked has no thread of its parent
-    return ToolServer()
+tool_server: Final = OncePerProcess(ToolServer)
+"""Returns the server of this process. It starts on first use, and ends with the process."""
 
 
 def _token(path: str) -> str:

@@ -40,16 +40,14 @@ _UNUSABLE: Final = (None, 401, 402, 403, 408, 429)
 
 
 @contextlib.asynccontextmanager
-async def passed_on(
-    toolbox: Toolbox, rules: SessionRules, environ: Mapping[str, str] = os.environ
-) -> AsyncIterator[dict[str, str]]:
+async def passed_on(toolbox: Toolbox, rules: SessionRules) -> AsyncIterator[dict[str, str]]:
     """Pass on requests to models while a block runs, and yield the variables with the base URLs for the program.
 
-    ``environ`` has the variables with the real base URLs, if they are not the official ones.
+    The environment has the variables with the real base URLs, if they are not the official ones.
     """
     toolbox.settle()
     urls = {
-        provider: environ.get(variable, "").strip().rstrip("/") or OFFICIAL_URLS[provider]
+        provider: os.environ.get(variable, "").strip().rstrip("/") or OFFICIAL_URLS[provider]
         for provider, variable in _VARIABLES.items()
     }
     gateway = CaseGateway(toolbox, rules, urls)

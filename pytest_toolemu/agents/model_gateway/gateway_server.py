@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import secrets
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from pytest_toolemu.agents.model_gateway.exchange import Client
 from pytest_toolemu.agents.model_gateway.passed_request import PassedRequest, Provider
+from pytest_toolemu.agents.once_per_process import OncePerProcess
 
 _MAX_BODY: Final = 64 * 1024 * 1024
 # The paths of the providers behind a token. OpenAI's SDKs expect a base URL that ends with /v1.
@@ -58,23 +57,13 @@ class GatewayServer(ThreadingHTTPServer):
         del request, client_address
 
 
-def gateway_server() -> GatewayServer:
-    """Return the server of this process. It starts on first use, and ends with the process."""
-    with _START_LOCK:
-        return _server_of(os.getpid())
-
-
-_START_LOCK: Final = threading.Lock()
-
-
-@functools.lru_cache(maxsize=1)
-def _server_of(process: int) -> GatewayServer:
-    del process  # a process that was forked has no thread of its parent
-    return GatewayServer()
+gateway_server: Final = OncePerProcess(GatewayServer)
+"""Returns the server of this process. It starts on first use, and ends with the process."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    server: GatewayServer
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - named as in the base class
         """Print nothing."""
@@ -94,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True  # the end of the connection is the end of the body
         _, _, rest = self.path.partition("/")
         token, slash, path = rest.partition("/")
-        gateway = cast(GatewayServer, self.server).cases.get(token)
+        gateway = self.server.cases.get(token)
         provider = next((each for each, prefix in _PATHS.items() if f"{slash}{path}".startswith(prefix)), None)
         if gateway is None or provider is None:
             self.send_error(404, "no case is served at this address")

@@ -25,7 +25,7 @@ from pytest_toolemu.core.identity import file_hash
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentProgramError, UsageError
 from pytest_toolemu.formats.redaction import redact
-from pytest_toolemu.formats.secret_registry import refuse_in_command
+from pytest_toolemu.formats.secrets.secret_registry import refuse_in_command
 from pytest_toolemu.settings import COMMAND
 
 _SHOWN_LOG: Final = 600

@@ -12,12 +12,12 @@ from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, ReviewDe
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import build_case
-from pytest_toolemu.core.draft_provenance import Provenance
+from pytest_toolemu.core.case_parts.draft_provenance import Provenance
 from pytest_toolemu.core.toolkit import NAME, Toolkit
-from pytest_toolemu.core.toolkit_files import find_toolkit, load_toolkit, toolkit_folders
+from pytest_toolemu.core.toolkit_files import find_toolkit, forget_toolkit_folders, load_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.yaml_document import KEY, Document, dump
 
 _KEY: Final = "provenance"
@@ -55,7 +55,7 @@ def accept_draft(
         override=override.strip() or None if errors else None,
     )
     document = Document.parse(text_with_provenance(Document.read(draft.path), provenance), target)
-    toolkit_folders.cache_clear()  # the suite may have got its first toolkit since
+    forget_toolkit_folders()  # the suite may have got its first toolkit since
     if draft.record.is_toolkit:
         load_toolkit(draft.path)
         document.build(Toolkit)
@@ -63,7 +63,7 @@ def accept_draft(
         _reject_drafted_toolkits(store, document)
         _reject_drafted_base(store, build_case(document).case)
     _write(target, document.text)
-    toolkit_folders.cache_clear()
+    forget_toolkit_folders()
     decision = ReviewDecision(
         reviewer=reviewer, date=now, reason=provenance.override or "", file=target.relative_to(suite).as_posix()
     )

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.core.case_vocabulary import Metric, Score
+from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.formats.yaml_document import Record
 
 METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")

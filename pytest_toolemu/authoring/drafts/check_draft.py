@@ -25,7 +25,7 @@ from pytest_toolemu.authoring.drafts.stated_risks import stated_risks
 from pytest_toolemu.authoring.lint import LintResult, lint_files
 from pytest_toolemu.authoring.lint.rules import LintProblem
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.identity import identity_of
+from pytest_toolemu.core.identity import identity_of, provider_and_name
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import hashes_of, sha256
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
@@ -58,7 +58,8 @@ async def check_draft(
     """
     models = models or CheckModels()
     lint = await _lint(path, corpus)
-    findings = [*_lint_findings(lint, path), *corpus.findings(path), *_own_provenance(lint, path)]
+    of_lint = [finding for _, finding in lint_findings(lint, path)]
+    findings = [*of_lint, *corpus.findings(path), *_own_provenance(lint, path)]
     if path not in lint.cases:
         return DraftCard(path, worst_first(findings))
     resolved_case = load_case(path)
@@ -165,10 +166,11 @@ async def _lint(path: Path, corpus: DraftCorpus) -> LintResult:
     return alone if base is None else await lint_files([path, base], as_dataset=True)
 
 
-def _lint_findings(lint: LintResult, path: Path) -> Iterator[DraftFinding]:
+def lint_findings(lint: LintResult, path: Path) -> Iterator[tuple[LintProblem, DraftFinding]]:
+    """Yield what lint found in a file that will only be stamped after its acceptance, at the levels of drafts."""
     for problem in lint.problems:
         if problem.path == path and problem.rule not in _AFTERWARDS:
-            yield _lint_finding(problem)
+            yield problem, _lint_finding(problem)
 
 
 def _lint_finding(problem: LintProblem) -> DraftFinding:
@@ -192,7 +194,7 @@ def _own_provenance(lint: LintResult, path: Path) -> Iterator[DraftFinding]:
 def _dependent(judges: tuple[Evaluator, ...], drafted_by: str) -> Iterator[DraftFinding]:
     for judge in judges:
         model = identity_of(judge).get("model", {})
-        if drafted_by and drafted_by == f"{model.get('provider')}:{model.get('name')}":
+        if drafted_by and drafted_by == provider_and_name(model):
             message = f"the judge is {drafted_by}, which wrote the draft, so it is not independent; use another judge"
             yield DraftFinding(source="judge", rule="same-model", level="warning", message=message)
             return

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pytest_toolemu.agents.reference import ReferenceAgent
-from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.authoring.drafts.card_results import METRICS
 from pytest_toolemu.authoring.drafts.draft_records import AskedSource
 from pytest_toolemu.authoring.play_references import reference_emulator
@@ -17,6 +16,7 @@ from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator
+from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
 

@@ -14,9 +14,6 @@ from pytest_toolemu.formats.yaml_document import Record
 RECORD_VERSION: Final = 1
 """Version of the format of draft records."""
 
-MAX_REVISIONS: Final = 2
-"""The number of times that findings are sent back to the model."""
-
 DraftKind = Literal["toolkit", "red-team", "standard", "benign-twin", "paraphrase", "translation", "harder"]
 """What a draft is: a toolkit, a new case, or a variant of a case (the last four)."""
 

@@ -20,11 +20,11 @@ from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.draft_marks import DRAFT_SUFFIX
 from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
-from pytest_toolemu.core.toolkit_files import toolkit_folders
+from pytest_toolemu.core.toolkit_files import forget_toolkit_folders
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.files.stored_json import read_record
 from pytest_toolemu.formats.identifiers import case_id_problem
-from pytest_toolemu.formats.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Document, show
 
 _REJECTED: Final = "rejected"
@@ -156,7 +156,7 @@ class DraftStore:
         try:
             if not path.parent.is_dir():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                toolkit_folders.cache_clear()  # it may be a new folder of toolkits
+                forget_toolkit_folders()  # it may be a new folder of toolkits
             write_json_text(path, text)
         except OSError as error:
             raise UsageError(

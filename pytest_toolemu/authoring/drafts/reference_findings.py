@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from pytest_toolemu.agents.reference import ReferenceAgent
-from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.authoring.drafts.card_results import METRICS, OptionalScores, ReferenceScores
 from pytest_toolemu.authoring.drafts.check_models import CheckModels
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel, FindingSource
 from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, Mutant, all_mutants_of
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase
-from pytest_toolemu.core.labeled_reference import Reference, Scores
+from pytest_toolemu.core.case_parts.labeled_reference import Reference, Scores
 from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import Verdict, worst_score
+from pytest_toolemu.core.verdict import PASSING, Verdict, worst_score
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError

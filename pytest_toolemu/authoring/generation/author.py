@@ -74,7 +74,7 @@ class Author:
             return value, parse(value)
 
         try:
-            answer, _ = await ask_structured(self.model, "author", ledger, stage.messages, stage.schema, validated)
+            reply = await ask_structured(self.model, "author", ledger, stage.messages, stage.schema, validated)
             ended = True
         except InconclusiveError:
             ended = True
@@ -84,7 +84,7 @@ class Author:
             self.usage += ledger.usage()
             if recorder is not None:
                 recorder.finish(ended)
-        return answer
+        return reply.value
 
     def _parsed(self, stage: Stage, stored: Any, parse: Callable[[Json], T]) -> T:
         """Parse a stored reply, which people may have edited."""

@@ -11,6 +11,7 @@ from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_records import DraftKind, DraftRecord
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore, text_fingerprint
 from pytest_toolemu.authoring.generation.author import Author
+from pytest_toolemu.core.identity import provider_and_name
 from pytest_toolemu.errors import InconclusiveError
 
 Json = dict[str, Any]
@@ -54,7 +55,7 @@ class DraftWriter:
         return DraftRecord(
             kind=self.kind,
             name=self.name,
-            model=f"{identity.get('provider')}:{identity.get('name')}",
+            model=provider_and_name(identity),
             prompt_hash=self.prompt_hash,
             asked={**self.asked, "key": self.key},
             created=datetime.now(UTC) if self.draft is None else self.draft.record.created,

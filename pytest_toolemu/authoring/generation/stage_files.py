@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
-from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.yaml_document import Record, format_location
 
 R = TypeVar("R", bound=Record)

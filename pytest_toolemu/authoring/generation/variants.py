@@ -15,11 +15,14 @@ from pytest_toolemu.authoring.generation.case_reply import case_text, fields_of,
 from pytest_toolemu.authoring.generation.case_slots import LENGTHS, STYLES
 from pytest_toolemu.authoring.lint.similar import near_duplicates
 from pytest_toolemu.authoring.world_text import with_world
+from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import build_case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.messages import Message, ReplySchema
 from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.redaction import quoted
 from pytest_toolemu.formats.yaml_document import Document, dump, show
 from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object
@@ -61,7 +64,12 @@ class BaseCase:
 
     @classmethod
     def read(cls, path: Path) -> BaseCase:
-        """Return the case in a file. Raise DocumentError if it is not valid."""
+        """Return the case in a file. Raise DocumentError if it is not valid, and UsageError if it is a toolkit."""
+        if path.name.endswith(TOOLKIT_SUFFIX):
+            raise UsageError(
+                f"{path}: is a toolkit, and 'toolemu vary' takes the file of a case, *{CASE_SUFFIX}; to draft "
+                "toolkits, use 'toolemu generate toolkits'"
+            )
         document = Document.read(path)
         return cls(build_case(document), document.value)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.authoring.importers.evaluation_match import check_belonging
 from pytest_toolemu.authoring.importers.evaluations import MEMBERS, read_evaluation, read_evaluations
 from pytest_toolemu.authoring.importers.jsonl_files import (
@@ -32,7 +31,7 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.core.verdict import Verdict, decide
+from pytest_toolemu.core.verdict import PASSING, Verdict, decide
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import show
 from pytest_toolemu.sessions.store import RunStore

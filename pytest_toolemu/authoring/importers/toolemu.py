@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.notes import Notes, add_note, note_lines, note_unread, texts
-from pytest_toolemu.authoring.importers.toolemu_hints import effect_of, property_schema, risk_type_of
+from pytest_toolemu.authoring.importers.tool_sources.tool_effects import guessed_effect
+from pytest_toolemu.authoring.importers.toolemu_hints import property_schema, risk_type_of
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import dump, show
 
@@ -164,7 +165,7 @@ def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]
         "parameters": _object(parameters, required),
         "returns": _object(returns, list(returns)),
         **({"errors": errors} if errors else {}),
-        "effect": effect_of(original["name"]),
+        "effect": guessed_effect(original["name"]),
         "inferred": inferred,
     }
 

@@ -1,4 +1,4 @@
-"""Infers from ToolEmu's prose what its format has no field for: members, enumerations, formats, effects, risks."""
+"""Infers from ToolEmu's prose what its format has no field for: members, enumerations, formats, and risks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from typing import Any, Final
 
 from pytest_toolemu.core.case_vocabulary import RiskType
-from pytest_toolemu.core.toolkit import Effect
 
 _ENUM: Final = re.compile(r"\b(?:one of|only be|values:) ?\[?((?:'[^']+'(?:, or |, | or )?){2,})\]?", re.IGNORECASE)
 _EITHER: Final = re.compile(r"\beither ('[^']+' or '[^']+')", re.IGNORECASE)
@@ -24,22 +23,6 @@ _ITEMS: Final = re.compile(r"(?:array|list) of (strings|numbers|integers|objects
 _EACH: Final = re.compile(r"\b(?:each|objects?)\b", re.IGNORECASE)
 
 _FORMAT: Final = re.compile(r"\bYYYY-MM-DD(?:[T :]HH:MM(?::SS)?Z?)?|\bHH:MM(?::SS)?", re.IGNORECASE)
-
-# The effect of a tool, by the beginning of its name.
-_READS: Final = re.compile(
-    "Search|Get|List|View|Read|Check|Retrieve|Query|Find|Look|Estimate|Predict|Analyze|Analyse|Monitor|Verify|Access"
-    "|ReverseGeocoding|Geocoding|Track|Ask|Compile|BackgroundCheck|ReversePhoneLookup|WebSearch|ImageSearch|VideoSearch"
-    "|NewsSearch|GeneratePassword|GenerateReport|Identify"
-)
-_DESTRUCTIVE: Final = re.compile("Delete|Remove|Clear|Cancel|Revoke|Disable|Unblock|Unlock|Disconnect|Leave")
-_IRREVERSIBLE: Final = re.compile(
-    "Send|Transfer|Pay|Place|Post|Book|Trade|Make|Execute|Deploy|Deposit|Withdraw|Share|Call|Sign|Retweet|Reply|Consult"
-    "|Request|Hand|Apply|Create|Dispatch|Redirect|Import|Export"
-)
-# Things that can be deleted again after they are created; others (shipments, dispatches, contracts) cannot.
-_CREATES_FREELY: Final = re.compile(
-    r"Create(OrUpdate)?(Event|Note|Notebook|Task|Folder|Channel|Applet|Product|Policy|Comment|Link)"
-)
 
 _RISKS: Final[tuple[tuple[str, RiskType], ...]] = (
     (
@@ -121,18 +104,6 @@ def _member(kind: str, item: str | None, remark: re.Match[str] | None) -> dict[s
     nullable = remark and _CONDITION.search(remark.group())
     schema: dict[str, Any] = {"type": [kind, "null"] if nullable else kind}
     return schema | {"items": {"type": item}} if kind == "array" and item else schema
-
-
-def effect_of(tool: str) -> Effect:
-    """Return the most likely effect of a tool with this name."""
-    if _CREATES_FREELY.match(tool):
-        return "write"
-    kinds: tuple[tuple[re.Pattern[str], Effect], ...] = (
-        (_READS, "read"),
-        (_DESTRUCTIVE, "destructive"),
-        (_IRREVERSIBLE, "irreversible"),
-    )
-    return next((effect for names, effect in kinds if names.match(tool)), "write")
 
 
 def risk_type_of(outcome: str) -> RiskType:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from pytest_toolemu.agents.reference import ReferenceAgent
-from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.labeled_reference import Reference
+from pytest_toolemu.core.case_parts.labeled_reference import Reference
+from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.evaluators.checks import holds
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError

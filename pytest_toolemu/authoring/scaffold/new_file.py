@@ -35,7 +35,7 @@ def new_toolkit(name: str, folder: Path) -> Path:
             "most 40 characters"
         )
     path = folder / f"{name}{TOOLKIT_SUFFIX}"
-    return _create(path, "toolkit.yaml.j2", name=name, schema=schema_reference(path, "toolkit"))
+    return _create(path, _rendered("toolkit.yaml.j2", name=name, schema=schema_reference(path, "toolkit")))
 
 
 def new_case(case_id: str, toolkits: tuple[str, ...], folder: Path) -> Path:
@@ -48,14 +48,18 @@ def new_case(case_id: str, toolkits: tuple[str, ...], folder: Path) -> Path:
     if not toolkits:
         raise UsageError("--toolkits names no toolkit; give at least one, such as --toolkits BankManager")
     path = folder / f"{case_id}{CASE_SUFFIX}"
+    return _create(path, case_template(toolkits, path))
+
+
+def case_template(toolkits: tuple[str, ...], path: Path) -> str:
+    """Return the text of a new case in this file for these toolkits. Raise UsageError for a toolkit not valid."""
     document = Document.parse(f"toolkits: {json.dumps(toolkits)}\n", path)
     try:
         found = resolve_toolkits(toolkits, document)
     except DocumentError as error:
         raise UsageError("; ".join(message for _, _, message in error.problems)) from None
     tools = [(f"{toolkit.name}.{tool.name}", tool) for toolkit in found for tool in toolkit.tools]
-    return _create(
-        path,
+    return _rendered(
         "case.yaml.j2",
         toolkits=found,
         tools=[(name, tool, members_text(tool.parameters)) for name, tool in tools],
@@ -81,13 +85,17 @@ def schema_reference(path: Path, kind: str) -> str:
     name = f"{kind}.schema.json"
     parents = path.absolute().parents
     own = next((parent / _SCHEMAS / name for parent in parents if (parent / _SCHEMAS / name).is_file()), None)
-    schema = own or Path(__file__).parents[2] / "json_schemas" / name
+    schema = own or Path(__file__).parents[2] / "formats" / "json_schemas" / name
     return Path(os.path.relpath(schema, path.absolute().parent)).as_posix() if own else schema.as_uri()
 
 
-def _create(path: Path, template: str, **values: Any) -> Path:
+def _rendered(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(values)
+
+
+def _create(path: Path, text: str) -> Path:
     try:
-        is_new = create_text(path, _environment().get_template(template).render(values))
+        is_new = create_text(path, text)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another folder with --into") from None
     if not is_new:

@@ -1,9 +1,7 @@
-"""Worlds that a model built for a case: the file of each, and the case in such a world."""
+"""Worlds that a model built for a case, and the file of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,10 +11,10 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.run import content_of, sha256
 from pytest_toolemu.core.world.trap import Design, Proof, Trap
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.files.stored_json import first_problem
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, file_stem
-from pytest_toolemu.formats.regular_files import read_regular
-from pytest_toolemu.formats.stored_json import first_problem
 from pytest_toolemu.formats.yaml_document import Record
 
 SUFFIX: Final = ".world.json"
@@ -93,21 +91,3 @@ def read_world(path: Path, key: str) -> BuiltWorld:
     if world.key != key:
         raise UsageError(f"{path}: was built from another case, toolkit, or prompt; build it again")
     return world
-
-
-def in_built_world(
-    resolved_case: ResolvedCase, rows: Mapping[str, Mapping[str, tuple[dict[str, Any], ...]]]
-) -> ResolvedCase:
-    """Return the case with other rows.
-
-    Its pins for these toolkits, its checks, references, and proof are about its own rows, so they do not apply.
-    """
-    case = resolved_case.case
-    pins = tuple(pin for pin in case.pins if pin.tool.partition(".")[0] not in rows)
-    update: dict[str, Any] = {"world": rows, "ids": {}, "pins": pins, "checks": (), "references": {}, "proof": None}
-    return replace(resolved_case, case=case.model_copy(update=update))
-
-
-def per_call(resolved_case: ResolvedCase) -> ResolvedCase:
-    """Return the case without rows: the emulator answers every call, and checks that query rows do not apply."""
-    return replace(resolved_case, case=resolved_case.case.model_copy(update={"world": {}, "ids": {}}))

@@ -9,8 +9,7 @@ from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.state_query import MAX_TOOLKITS, RESERVED
-from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
-from pytest_toolemu.core.world.world import plan_of
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.core.world.world_beginning import recent_beginning
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show

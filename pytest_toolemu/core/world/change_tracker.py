@@ -23,14 +23,16 @@ class ChangeTracker:
     """The first rows of a world, and the rows as they were last read. Decoding rows takes longer than reading them."""
 
     def __init__(
-        self, plans: Mapping[str, ToolkitPlan], databases: Mapping[str, Database], first: Mapping[Place, ReadTable]
+        self,
+        plans: Mapping[str, ToolkitPlan],
+        databases: Mapping[str, Database],
+        first: Mapping[Place, ReadTable],
+        initial: Rows,
     ) -> None:
         self._plans = plans
         self._databases = databases
         self._read = dict(first)
-        self.initial: Rows = {kit: self._rows_of(kit) for kit in plans}
-        """The rows before the first change."""
-        self._last = self.initial
+        self._last = initial
         self._keys = keys_of(plans)
         self._may_differ: set[Place] = set()
 

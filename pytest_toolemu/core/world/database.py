@@ -80,6 +80,7 @@ class Database(sqlite3.Connection):
         self._steps = 0
         self._deadline = math.inf
         self._is_in_function = False
+        self._contents: tuple[object, int] = (None, 0)
         self.impossible_dates: list[str] = []
         self._knows_own_tables = False
         self.functions: dict[str, Callable[[Any], Any]] = {}
@@ -116,6 +117,14 @@ class Database(sqlite3.Connection):
         memory that the collector does not count.
         """
         weakref.finalize(owner, self.close).atexit = False
+
+    def note_contents(self, contents: object) -> None:
+        """Note what the tables contain now."""
+        self._contents = contents, self.total_changes
+
+    def still_contains(self, contents: object) -> bool:
+        """Return whether the tables contain the same object that was noted, because no row has changed since."""
+        return self._contents[0] is contents and self._contents[1] == self.total_changes
 
     def _begin_steps(self) -> None:
         if not self._is_in_function:
@@ -196,12 +205,16 @@ def cell(value: Any) -> Any:
     if value is None or isinstance(value, str):  # most values
         return value
     if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
+        return _json_text(value)
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return float(value) if abs(value) < 2**1000 else math.inf if value > 0 else -math.inf
     return value
+
+
+def _json_text(value: list[Any] | dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def fold(text: str) -> str:
@@ -258,12 +271,12 @@ def _list_add(items: Any, more: Any) -> str:
     for item in _items(more):
         if item not in united:
             united.append(item)
-    return cell(united)  # type: ignore[no-any-return]
+    return _json_text(united)
 
 
 def _list_remove(items: Any, fewer: Any) -> str:
     gone = _items(fewer)
-    return cell([item for item in _items(items) if item not in gone])  # type: ignore[no-any-return]
+    return _json_text([item for item in _items(items) if item not in gone])
 
 
 def _fold_cell(text: Any) -> str | None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pytest_toolemu.core.declarations import Operation, Verb, sql
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.world.database import quote
+from pytest_toolemu.core.world.declarations import Operation, Verb, sql
 from pytest_toolemu.core.world.entity_table import EntityTable, Kinds, kinds_of, types_of
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import Loc

@@ -49,21 +49,26 @@ def changes_between(before: Rows, after: Rows, keys: Mapping[str, Mapping[str, s
 
 
 def apply_changes(rows: Rows, changes: Iterable[StateChange], keys: Mapping[str, Mapping[str, str]]) -> Rows:
-    """Return the rows after the changes. Raise KeyError if a change is of an unknown entity."""
-    state = {
-        kit: {name: {row[keys[kit][name]]: row for row in entries} for name, entries in entities.items()}
-        for kit, entities in rows.items()
-    }
+    """Return the rows after the changes, with the same lists for entities without a change.
+
+    Raise KeyError if a change is of an unknown entity.
+    """
+    changed: dict[tuple[str, str], dict[Any, Json]] = {}
     for change in changes:
         kit, _, name = change.entity.partition(".")
-        table = state[kit][name]
+        if (kit, name) not in changed:
+            changed[kit, name] = {row[keys[kit][name]]: row for row in rows[kit][name]}
+        table = changed[kit, name]
         if change.change == "removed":
             table.pop(change.key, None)
             continue
         cleared = change.before.keys() - change.after.keys()
         old = {field: value for field, value in table.get(change.key, {}).items() if field not in cleared}
         table[change.key] = {**old, **change.after}
-    return {kit: {name: list(table.values()) for name, table in entities.items()} for kit, entities in state.items()}
+    state = {kit: dict(entities) for kit, entities in rows.items()}
+    for (kit, name), table in changed.items():
+        state[kit][name] = [*table.values()]
+    return state
 
 
 def net_changes(changes: Iterable[StateChange]) -> tuple[StateChange, ...]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.world.database import QUERY_FUNCTIONS, Database, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.sql_errors import explained
 from pytest_toolemu.core.world.state_changes import Rows
-from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_expression, is_linear, occurs
 
@@ -33,7 +35,8 @@ _EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
 class StateDatabase:
     """The rows of all toolkits as tables named ``Toolkit.entity``, and the first rows as ``initial.Toolkit.entity``.
 
-    A table is created, and filled, when a query names its entity, as most queries name one of many.
+    A table is created, and filled, when a query names its entity, as most queries name one of many. It is filled again
+    only for a query of other rows.
     """
 
     def __init__(self, plans: Mapping[str, ToolkitPlan], initial: Rows) -> None:
@@ -47,6 +50,7 @@ class StateDatabase:
             (INITIAL, f"{kit}.{name}"): rows for kit, tables in initial.items() for name, rows in tables.items()
         }
         self._written: dict[_Place, Sequence[Mapping[str, Any]]] = {}
+        self._lock = threading.Lock()
         self._database = database = Database()
         database.close_with(self)
         database.create_function("regexp", 2, self._expressions.occurs, deterministic=True)
@@ -55,15 +59,16 @@ class StateDatabase:
         self._names = {f"{kit}.{name}" for kit, plan in plans.items() for name in plan.tables}
         self._protect()
 
-    def load(self, rows: Rows) -> None:
-        """Set the rows that the tables ``Toolkit.entity`` contain."""
-        self._rows |= {(kit, name): entries for kit, tables in rows.items() for name, entries in tables.items()}
-
-    def select(self, query: str) -> list[dict[str, Any]]:
-        """Return the first 20 rows of a query.
+    def select(self, query: str, rows: Rows) -> list[dict[str, Any]]:
+        """Return the first 20 rows of a query of tables ``Toolkit.entity`` that contain these rows.
 
         Raise SlowExpressionError if a regular expression takes too long, and WorldError if the query fails.
         """
+        with self._lock:  # runs of one case, which may be in several threads, share the database
+            self._rows |= {(kit, name): entries for kit, tables in rows.items() for name, entries in tables.items()}
+            return self._selected(query)
+
+    def _selected(self, query: str) -> list[dict[str, Any]]:
         self._expressions.too_slow = None
         try:
             self._fill_tables(query)
@@ -136,6 +141,13 @@ class StateDatabase:
 
     def _protect(self) -> None:
         self._database.protect({name for _, name in self._tables}, read_only=True)
+
+
+def query_problems(resolved_case: ResolvedCase, queries: Iterable[str]) -> list[str | None]:
+    """Return why each query of a case's state is not valid; None if it is."""
+    kits = [kit for kit in resolved_case.toolkits if kit.name in resolved_case.case.world]
+    database = StateDatabase({kit.name: plan_of(kit) for kit in kits}, {})
+    return [database.problem(query) for query in queries]
 
 
 class _Expressions:

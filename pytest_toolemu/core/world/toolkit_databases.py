@@ -5,7 +5,9 @@ SQLite prepares a statement once for each database, which takes several times as
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
 import sqlite3
 import weakref
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,9 @@ from pytest_toolemu.core.world.entity_table import EntityTable, StoredRow
 
 _MAX_IDLE: Final = 2  # as each keeps prepared statements of about 0.3 MB
 _FUNCTIONS: Final = ("new_id", "code")
+_PARAMETER: Final = re.compile(r":(\w+)")
+# Parameters of another form, or the end of a statement, unless they are part of a text.
+_UNCERTAIN: Final = re.compile(r"[?@$;]")
 
 
 class ToolkitDatabases:
@@ -53,22 +58,34 @@ class ToolkitDatabases:
         """
         self._idle[0].execute(f"EXPLAIN {statement}", parameters)
 
-    def prepare(self, statement: str, parameters: Any) -> None:
+    def prepare(self, statement: str, parameters: Mapping[str, Any]) -> None:
         """Check a statement, and prepare it for the first world."""
-        self.check(statement, parameters)
+        # To prepare a single statement checks everything but its parameters.
+        if _UNCERTAIN.search(statement) or not parameters.keys() >= {*_PARAMETER.findall(statement)}:
+            self.check(statement, parameters)
         self._idle[0].prepare(statement)
 
     def lend(self, rows: Mapping[str, Sequence[StoredRow]]) -> Database:
         """Return a database whose tables contain these rows, as ``EntityTable.stored`` returns them, and no others."""
-        try:
-            database = self._idle.pop()
-        except IndexError:
-            database = self._created()
-        database.execute("BEGIN")
-        for name, table in self._tables.items():
-            table.replace_all(database, rows.get(name, ()))
-        database.execute("COMMIT")
+        database = self._taken(rows)
+        if not database.still_contains(rows):
+            database.execute("BEGIN")
+            for name, table in self._tables.items():
+                table.replace_all(database, rows.get(name, ()))
+            database.execute("COMMIT")
+            database.note_contents(rows)
         return database
+
+    def _taken(self, rows: Mapping[str, Sequence[StoredRow]]) -> Database:
+        """Return an idle database, preferably one that contains these rows, or a new one."""
+        for database in [database for database in [*self._idle] if database.still_contains(rows)]:
+            with contextlib.suppress(ValueError):  # another thread has taken it
+                self._idle.remove(database)
+                return database
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._created()
 
     def give_back(self, database: Database) -> None:
         """Take back a database that nobody uses any more."""

@@ -8,14 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pytest_toolemu.core.declarations import Operation
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.database import FUNCTION_NAMES
+from pytest_toolemu.core.world.declarations import Operation
 from pytest_toolemu.core.world.entity_table import EntityTable, entity_tables, types_of
 from pytest_toolemu.core.world.operation_plan import CALL_VALUES, NO_KEY, Lookup, Plan, key_argument
 from pytest_toolemu.core.world.sql_errors import explained
 from pytest_toolemu.core.world.tool_errors import not_found_error
 from pytest_toolemu.core.world.toolkit_databases import ToolkitDatabases
+from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.identity_cache import once_per_object
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
@@ -41,6 +42,14 @@ class ToolkitPlan:
 def planned(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
     """Return the result of ``plan_toolkit``, which is computed once for each toolkit."""
     return plan_toolkit(toolkit)
+
+
+def plan_of(toolkit: Toolkit) -> ToolkitPlan:
+    """Return the plan of a toolkit. Raise WorldError if its declarations are not valid."""
+    plan, problems = planned(toolkit)
+    if problems:
+        raise WorldError(f"{toolkit.name}: {problems[0][1]}")
+    return plan
 
 
 def plan_toolkit(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:

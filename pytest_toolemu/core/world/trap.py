@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from pytest_toolemu.core.case_proof import CarefulRead
+from pytest_toolemu.core.case_parts.case_proof import CarefulRead
 from pytest_toolemu.formats.yaml_document import Record
 
 

@@ -10,16 +10,15 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from pytest_toolemu.core.case import ResolvedCase, User
-from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.case import Case, ResolvedCase, User
 from pytest_toolemu.core.world.call_execution import CallError, execute
-from pytest_toolemu.core.world.change_tracker import ChangeTracker, keys_of
+from pytest_toolemu.core.world.change_tracker import ChangeTracker
 from pytest_toolemu.core.world.database import Database, cell, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit
 from pytest_toolemu.core.world.tool_errors import conflict_error
-from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, planned
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.core.world.world_beginning import WorldBeginning, copy_shared_rows, recent_beginning
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.yaml_document import closest
@@ -43,20 +42,22 @@ class World:
     def __init__(
         self, beginning: WorldBeginning, *, ids: Mapping[str, Sequence[Any]], user: User, now: datetime, seed: str
     ) -> None:
-        self.plans = beginning.plans
+        self.beginning, self.plans = beginning, beginning.plans
         self._user, self._start, self._seed = user, now, seed
         self._ids = {name: iter(keys) for name, keys in ids.items()}
         self._created = itertools.count(1)
         self._databases = {plan.name: self._borrow(beginning, plan) for plan in self.plans.values()}
         self._shared = beginning.shared
-        self._tracker = ChangeTracker(self.plans, self._databases, beginning.rows)
+        self._tracker = ChangeTracker(self.plans, self._databases, beginning.rows, beginning.initial)
 
     @classmethod
     def of(cls, resolved_case: ResolvedCase) -> World:
         """Return the world in which the case begins. Raise WorldError if its rows do not fit the declarations."""
-        case = resolved_case.case
-        kits = {kit.name: plan_of(kit) for kit in resolved_case.toolkits if kit.name in case.world}
-        beginning = recent_beginning(kits, case.world)
+        return cls.begun(beginning_of(resolved_case), resolved_case.case)
+
+    @classmethod
+    def begun(cls, beginning: WorldBeginning, case: Case) -> World:
+        """Return a world of the case with this beginning."""
         return cls(beginning, ids=case.ids, user=case.user, now=case.now, seed=case.id)
 
     def plan(self, tool: str | None) -> Plan | None:
@@ -132,7 +133,7 @@ class World:
     @property
     def initial(self) -> Rows:
         """All rows before the first call, by toolkit and entity."""
-        return self._tracker.initial
+        return self.beginning.initial
 
     def rows(self) -> Rows:
         """Return all rows, by toolkit and entity."""
@@ -147,9 +148,9 @@ class World:
         """Return how the rows have changed since the last call of this method."""
         return self._tracker.take()
 
-    def keys(self) -> dict[str, dict[str, str]]:
+    def keys(self) -> Mapping[str, Mapping[str, str]]:
         """Return the field that identifies a row, by toolkit and entity."""
-        return keys_of(self.plans)
+        return self.beginning.keys
 
     # ---- helpers
 
@@ -207,12 +208,11 @@ class World:
         copy_shared_rows(self.plans, self._databases, source, self._shared_with(source, entities))
 
 
-def plan_of(toolkit: Toolkit) -> ToolkitPlan:
-    """Return the plan of a toolkit. Raise WorldError if its declarations are not valid."""
-    plan, problems = planned(toolkit)
-    if problems:
-        raise WorldError(f"{toolkit.name}: {problems[0][1]}")
-    return plan
+def beginning_of(resolved_case: ResolvedCase) -> WorldBeginning:
+    """Return how the worlds of a case begin. Raise WorldError if its rows do not fit the declarations."""
+    rows = resolved_case.case.world
+    plans = {kit.name: plan_of(kit) for kit in resolved_case.toolkits if kit.name in rows}
+    return recent_beginning(plans, rows)
 
 
 def _edit_problems(plan: ToolkitPlan, database: Database, index: int, edit: StateEdit) -> list[str]:

@@ -7,9 +7,11 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pytest_toolemu.core.world.change_tracker import Place, ReadTable
+from pytest_toolemu.core.world.change_tracker import Place, ReadTable, keys_of
 from pytest_toolemu.core.world.database import Database, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
+from pytest_toolemu.core.world.state_changes import Rows
+from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 from pytest_toolemu.errors import WorldError
 
@@ -49,6 +51,21 @@ class WorldBeginning:
             for kit, tables in self._stored.items()
             for name, stored in tables.items()
         }
+
+    @functools.cached_property
+    def initial(self) -> Rows:
+        """The rows of all tables as JSON values, by toolkit and entity."""
+        return {kit: {name: self.rows[kit, name][1] for name in plan.tables} for kit, plan in self.plans.items()}
+
+    @functools.cached_property
+    def keys(self) -> Mapping[str, Mapping[str, str]]:
+        """The field that identifies a row, by toolkit and entity."""
+        return keys_of(self.plans)
+
+    @functools.cached_property
+    def database(self) -> StateDatabase:
+        """A database for queries of the states of all worlds with this beginning."""
+        return StateDatabase(self.plans, self.initial)
 
     def lend_database(self, kit: str) -> Database:
         """Return a database with the rows of a toolkit, to be given back to its plan."""

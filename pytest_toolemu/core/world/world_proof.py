@@ -8,7 +8,7 @@ from json import dumps
 from typing import Any, Final
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_proof import missing_texts
+from pytest_toolemu.core.case_parts.case_proof import missing_texts
 from pytest_toolemu.core.world.case_rows import row_problems
 from pytest_toolemu.core.world.trap import Proof
 from pytest_toolemu.core.world.world import World

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_toolemu.analysis.run_summary import RunSummary, slice_fields
+from pytest_toolemu.analysis.summary_fields import slice_fields
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.plugin.collection.agent_configs import agent_title, label_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
-from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem
-from pytest_toolemu.sessions.planned_cases import PLANNED
+from pytest_toolemu.sessions.planned_records import PLANNED, PlannedCase, PlannedItem
+
+if TYPE_CHECKING:
+    from pytest_toolemu.analysis.run_summary import RunSummary
 
 
 def case_plan(items: Iterable[pytest.Item]) -> dict[str, PlannedCase]:
@@ -28,7 +30,11 @@ def case_plan(items: Iterable[pytest.Item]) -> dict[str, PlannedCase]:
             planned = PlannedItem(agent=agent_title(item, "")) if label_of(item) else PlannedItem()
             items_of.setdefault(resolved.case.id, {})[item.nodeid] = planned
     return {
-        name: PlannedCase(**slice_fields(resolved.case, resolved.toolkits), items=items_of[name])
+        name: PlannedCase(
+            **slice_fields(resolved.case, resolved.toolkits),
+            variant_of=resolved.case.variant_of or "",
+            items=items_of[name],
+        )
         for name, resolved in cases.items()
     }
 

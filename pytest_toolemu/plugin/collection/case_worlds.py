@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.world.built_world import in_built_world, per_call
 from pytest_toolemu.core.world.case_rows import row_problems
+from pytest_toolemu.core.world.replaced_rows import in_built_world, per_call
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import format_location
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
@@ -77,7 +77,7 @@ def _is_buildable(services: Services) -> bool:
     worker_input = services.session.worker_input
     if worker_input is not None and worker_input.channel is None:
         return False
-    return bool(services.models.open_components().builder_name(agent_configs(services.session.settings)))
+    return bool(services.models.open_components().names.builder(agent_configs(services.session.settings)))
 
 
 def _missing(planned: PlannedWorld, settings: Settings) -> UsageError:

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import types
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_toolemu.analysis.run_summary import slice_fields
+from pytest_toolemu.analysis.summary_fields import slice_fields
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
-from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.plugin.collection.agent_configs import agent_title
 from pytest_toolemu.plugin.collection.case_worlds import set_case
 from pytest_toolemu.plugin.collection.unique_ids import conflict
 from pytest_toolemu.plugin.keys import INI_MARKS
-from pytest_toolemu.plugin.output.failure_text import check
+from pytest_toolemu.plugin.output.failures.failure_text import check
 from pytest_toolemu.plugin.output.run_property import PROPERTY
+
+if TYPE_CHECKING:
+    from pytest_toolemu.core.run import Run
 
 _FROM_CASES = " (of a toolemu case)"
 """Ends the description of each mark that case files add."""
@@ -121,4 +122,4 @@ def reserved_marks(config: pytest.Config) -> set[str]:
         for line in config.getini("markers")
         if line not in config.stash[INI_MARKS] and not line.endswith(_FROM_CASES)
     ]
-    return {re.split(r"[(:]", line)[0].strip() for line in lines}
+    return {line.partition(":")[0].partition("(")[0].strip() for line in lines}

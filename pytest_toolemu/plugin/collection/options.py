@@ -11,7 +11,7 @@ import pytest
 from pytest_toolemu.core.environment import toolemu_variables
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.redaction import plain
-from pytest_toolemu.formats.secret_registry import refuse, refuse_in_command
+from pytest_toolemu.formats.secrets.secret_registry import refuse, refuse_in_command
 from pytest_toolemu.plugin.keys import RESOLVED_CASE, SESSION
 from pytest_toolemu.settings import COMMAND, OPTIONS, Option, Settings, resolve
 from pytest_toolemu.settings.model_names import REFERENCE
@@ -71,11 +71,16 @@ def resolve_settings(config: pytest.Config) -> Settings:
                 refuse(value, resolved.source(name))
                 if value.startswith(COMMAND):
                     refuse_in_command(value, resolved.source(name))
-        _refuse_references(resolved)
-        _refuse_undecidable(resolved)
+        refuse_contradictions(resolved)
     except UsageError as error:
         raise pytest.UsageError(plain(str(error))) from None
     return resolved
+
+
+def refuse_contradictions(settings: Settings) -> None:
+    """Raise UsageError for settings of which one makes another meaningless."""
+    _refuse_references(settings)
+    _refuse_undecidable(settings)
 
 
 def _refuse_references(settings: Settings) -> None:
@@ -96,6 +101,10 @@ def _refuse_undecidable(settings: Settings) -> None:
     if not settings.gate:
         raise UsageError(
             f"{source} needs a gate to decide; add one, such as --toolemu-gate='failure_incidence <= 0.25'"
+        )
+    if settings.judge_later:
+        raise UsageError(
+            f"{source} needs verdicts, which {settings.source('judge-later')} leaves for later; remove one of them"
         )
     if settings.shard:
         raise UsageError(

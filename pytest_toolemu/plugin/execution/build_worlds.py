@@ -14,6 +14,7 @@ from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldBuild, World
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.models.fallback import HarnessModel, model_names
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.keys import PLANNED_WORLD
 from pytest_toolemu.plugin.output.relative_path import relative_path
@@ -24,7 +25,7 @@ from pytest_toolemu.sessions.world_builds import StoredWorldBuild, WorldBuilds, 
 from pytest_toolemu.settings.option_values import folder_and_count
 
 if TYPE_CHECKING:
-    from pytest_toolemu.models.endpoint import Endpoint
+    pass
 
 
 def missing_worlds(items: Iterable[pytest.Item]) -> list[PlannedWorld]:
@@ -75,7 +76,7 @@ def build_worlds(services: Services, worlds: Sequence[PlannedWorld]) -> None:
             functools.partial(_cassette_item, session.config.rootpath),
         )
         display = _Display(session.config.pluginmanager.getplugin("terminalreporter"))
-        display.write_line(f"building {counted(len(worlds), 'world')} with {model.identity.get('name')} in {folder}")
+        display.write_line(f"building {counted(len(worlds), 'world')} with {model_names(model)} in {folder}")
         _run(services, stage, worlds)
         display.write_line(counts_text(_stored(model, stage.builds).counts))
     except OSError as error:
@@ -106,9 +107,9 @@ def _run(services: Services, stage: WorldStage, worlds: Sequence[PlannedWorld]) 
             raise unwritable_records(services.session.folder, error) from None
 
 
-def _stored(model: Endpoint, builds: Sequence[WorldBuild]) -> WorldBuilds:
+def _stored(model: HarnessModel, builds: Sequence[WorldBuild]) -> WorldBuilds:
     return WorldBuilds(
-        builder=str(model.identity.get("name")),
+        builder=model_names(model),
         builds=tuple(
             StoredWorldBuild(
                 case_id=build.planned.resolved_case.case.id,

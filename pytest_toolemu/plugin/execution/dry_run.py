@@ -49,12 +49,16 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
     result = asyncio.run(forecast(specs, session.settings.max_steps, records))
     if worlds := _missing_worlds(services, cases):
         model = services.models.open_components().builder(agent_configs(session.settings))
-        builder, cost_line, sentence = world_forecast(worlds, model)
-        result = Forecast({**result.lines, builder: cost_line}, (*result.basis, sentence))
+        lines, sentence = world_forecast(worlds, model)
+        result = Forecast({**result.lines, **lines}, (*result.basis, sentence))
     reporter.section("toolemu: estimate")
     runs = counted(len(specs), "run")
     for line in estimate_lines(result, services.files.prices, runs, terminal_width(session.config)):
         reporter.write_line(plain(line))
+    if session.settings.judge_later:
+        reporter.write_line(
+            "not in the estimate: judging, which is left for later; 'toolemu judge --estimate' prints what it costs"
+        )
     if omitted := len(cases) - len(specs):
         reporter.write_line(f"not in the estimate: {counted(omitted, 'case')} with an agent that a fixture creates")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, PlannedRuns, late_gates
+from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, GatesWithBaseline, late_gates
 from pytest_toolemu.analysis.gates.gate_decision import Decision
-from pytest_toolemu.analysis.gates.gate_file import Gates
+from pytest_toolemu.analysis.gates.watched_gate import PlannedRuns
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
 from pytest_toolemu.formats.counted import counted
@@ -19,7 +19,7 @@ from pytest_toolemu.plugin.collection.case_plan import stored_plan
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.plugin.session import TerminalNote
-from pytest_toolemu.sessions.manifest_records import PlannedCase
+from pytest_toolemu.sessions.planned_records import PlannedCase
 
 
 def shuffle(items: list[pytest.Item], seed: int) -> None:
@@ -35,7 +35,7 @@ def shuffle(items: list[pytest.Item], seed: int) -> None:
 class EarlyStop:
     """Follows the runs of a session, and lets the coordinator start no more cases when every gate is decided."""
 
-    def __init__(self, services: Services, gates: Sequence[Gates], error: float) -> None:
+    def __init__(self, services: Services, gates: Sequence[GatesWithBaseline], error: float) -> None:
         self._services = services
         self._session = services.session
         self._gates = gates
@@ -59,9 +59,11 @@ class EarlyStop:
         if not self._is_stopped or self._decisions is None:
             return decisions
         runs, planned = len(self._session.run_summaries), counted(self._decisions.planned_count, "run")
+        if runs == self._decisions.planned_count:  # the cases in flight were the last ones
+            self._session.stopped_early = ""
+            return decisions
         self._session.stopped_early = (
-            f"stopped after {runs} of {planned}, when every gate was decided; "
-            "run the others with --toolemu-resume and without --toolemu-stop-when-decided"
+            f"stopped after {runs} of {planned}, when every gate was decided; run the others with --toolemu-resume"
         )
         self._session.notes.append(TerminalNote(self._session.stopped_early, "yellow"))
         return self._decisions.applied(decisions)
@@ -93,5 +95,7 @@ def planned_runs(plan: dict[str, PlannedCase], nodeids: Sequence[str]) -> list[P
         values = {dimension: slice_values(run, dimension) for dimension in DIMENSIONS}
         for agent in dict.fromkeys(item.agent for item in case.items.values()):
             items = [nodeid for nodeid, item in case.items.items() if item.agent == agent]
-            planned.append(PlannedRuns(agent, tuple(sorted(items, key=position.__getitem__)), values))
+            planned.append(
+                PlannedRuns(name, run.cluster, agent, tuple(sorted(items, key=position.__getitem__)), values)
+            )
     return sorted(planned, key=lambda case: position[case.items[0]])

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
+from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import name_of
@@ -35,15 +36,20 @@ def run_spec(
     resolved_case: ResolvedCase,
     agent: Agent,
     emulator: Emulator,
+    user: SimulatedUser,
     evaluators: Mapping[Metric, Evaluators],
+    *,
     trial: int,
     trap: Trap | None,
 ) -> RunSpec:
     """Build the spec of a run from its components and the settings. ``trap`` is that of the case's built world.
 
-    With several turns, a case with a conversation gets a user. Raise CaseError for an evaluator that is not a function.
+    With several turns, a case with a conversation gets the user. Raise CaseError for a user or an evaluator that is not
+    a function, and for an evaluator of a fixture if judging is left for later.
     """
     settings = services.session.settings
+    if settings.judge_later:
+        refuse_evaluator_fixtures(settings, evaluators)
     thresholds: dict[Metric, int] = {"safety": settings.min_safety}
     if settings.helpfulness != "none":
         thresholds["helpfulness"] = settings.min_helpfulness
@@ -54,15 +60,18 @@ def run_spec(
         tuple(
             evaluator
             for metric, configured in evaluators.items()
-            for evaluator in _with_checks(settings, metric, configured)
+            for evaluator in (() if settings.judge_later else _with_checks(settings, metric, configured))
         ),
         thresholds,
         Limits(settings.max_steps, settings.max_tokens, settings.timeout),
         trial,
         settings.seed + trial - 1,
         trap,
+        judge_later=settings.judge_later,
     )
-    return spec.in_conversation(services.models.open_components().user(), settings.turns)
+    if not callable(user):
+        raise CaseError(f"the user is {user!r}; a fixture must return an async function (trajectory) -> UserReply")
+    return spec.in_conversation(user, settings.turns)
 
 
 def spec_before_turn(
@@ -93,8 +102,9 @@ def spec_before_turn(
         "helpfulness": value("toolemu_helpfulness_evaluator", lambda: components.evaluators(config, "helpfulness")),
     }
     emulator = value("toolemu_emulator", lambda: components.emulator(config))
+    user = value("toolemu_user", components.user)
     trial, trap = params.get("toolemu_trial", 1), item.stash.get(TRAP, None)
-    return run_spec(services, resolved_case, agent, emulator, evaluators, trial, trap)
+    return run_spec(services, resolved_case, agent, emulator, user, evaluators, trial=trial, trap=trap)
 
 
 def agent_of(item: pytest.Item, services: Services, case: Case, config: AgentConfig | None) -> Agent | None:
@@ -128,6 +138,16 @@ def as_agent(agent: Any, item: pytest.Item) -> Agent:
     if not callable(agent):
         raise CaseError(f"the agent is {agent!r}; a fixture or hook must return a function (task, toolbox) -> str")
     return custom_agent(agent, name_of(agent) + _project_params(item))
+
+
+def refuse_evaluator_fixtures(settings: Settings, evaluators: Mapping[Metric, Evaluators]) -> None:
+    """Raise CaseError if a fixture of the project provides evaluators: no other process can ask them."""
+    for metric, configured in evaluators.items():
+        if configured != ():
+            raise CaseError(
+                f"the fixture toolemu_{metric}_evaluator provides an evaluator, which 'toolemu judge' cannot ask "
+                f"later; remove {settings.source('judge-later')}, or the fixture"
+            )
 
 
 def _with_checks(settings: Settings, metric: Metric, evaluators: Evaluators) -> tuple[Evaluator, ...]:

@@ -11,7 +11,13 @@ import pytest
 from pytest_toolemu.plugin.collection.fixture_definitions import definition_of, is_external
 
 # The components of a run that one fixture of the project may make for many items.
-COMPONENTS = ("toolemu_agent", "toolemu_emulator", "toolemu_safety_evaluator", "toolemu_helpfulness_evaluator")
+COMPONENTS = (
+    "toolemu_agent",
+    "toolemu_emulator",
+    "toolemu_user",
+    "toolemu_safety_evaluator",
+    "toolemu_helpfulness_evaluator",
+)
 _NODES: dict[str, type[pytest.Collector]] = {"module": pytest.Module, "class": pytest.Class}
 
 

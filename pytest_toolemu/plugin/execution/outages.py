@@ -8,11 +8,13 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_toolemu.core.failure_origin import outage_kind
+from pytest_toolemu.agents.programs.service_request import ServiceUnreachableError
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import ErrorInfo, Run
+from pytest_toolemu.core.run_parts.failure_origin import outage_kind
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
+from pytest_toolemu.models.fallback import FallbackModel
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.scheduling.coordinator_messages import ProviderFailed, ProviderSucceeded, SessionHalted
 
@@ -31,9 +33,11 @@ def check(scheduler: WorkerScheduler, spec: RunSpec) -> None:
 
 def report(scheduler: WorkerScheduler, spec: RunSpec, run: Run) -> None:
     """Report whether an agent's own client reached its provider. All other requests are counted when they are sent."""
-    key = _agent_key(spec)
-    if run.error is not None and (_is_outage_of_agent(run.error) or run.error.type == "ServiceUnreachableError"):
-        scheduler.send(ProviderFailed(key, outage_kind(run.error), f"{run.error.type}: {run.error.message}"))
+    key, error = _agent_key(spec), run.error
+    is_service = error is not None and error.type == ServiceUnreachableError.__name__
+    if error is not None and (is_service or _is_outage_of_agent(error)):
+        subject = "the service of the agent" if is_service else "a provider"
+        scheduler.send(ProviderFailed(key, outage_kind(error), f"{error.type}: {error.message}", subject))
     elif run.stop != "error":
         scheduler.send(ProviderSucceeded(key))
 
@@ -86,7 +90,12 @@ def _agent_key(spec: RunSpec) -> str:
 
 
 def _rate_limit_keys(component: Any) -> Iterator[str]:
-    """Yield the rate-limit keys of the models in an agent, emulator, or evaluator, and in what those wrap."""
+    """Yield the rate-limit keys of the models in an agent, emulator, or evaluator, and in what those wrap.
+
+    Of a fallback, only the first model counts: a case need not need the others.
+    """
+    if isinstance(component, FallbackModel):
+        component = component.models[0]
     key = getattr(component, "rate_limit_key", None)
     if isinstance(key, str):
         yield key

@@ -51,4 +51,4 @@ def _check_models(services: Services, builds_worlds: bool) -> None:
     services.case_loop.run(components.preflight(configs, may_be_made=has_agent_hook))
     if services.models.servers is not None:
         services.models.start_servers()
-        services.case_loop.run(components.preflight_served())
+        services.case_loop.run(components.models.preflight(served=True))

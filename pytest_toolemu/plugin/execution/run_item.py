@@ -12,23 +12,25 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, agent_name, paid_for, unseen_roles
+from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
+from pytest_toolemu.analysis.summary_of_run import agent_name, paid_for, summary_of, unseen_roles
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.plugin.collection.agent_configs import agent_title
 from pytest_toolemu.plugin.collection.collect import CaseFile
-from pytest_toolemu.plugin.exceptions import CaseError
+from pytest_toolemu.plugin.exceptions import CaseError, CaseUnjudged
 from pytest_toolemu.plugin.execution import outages
-from pytest_toolemu.plugin.execution.case_output import CaseOutput
+from pytest_toolemu.plugin.execution.captured_output.case_output import CaseOutput
 from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn, visible_hooks
 from pytest_toolemu.plugin.execution.run_or_resume import run_or_resume
 from pytest_toolemu.plugin.keys import RUN_TIMES, SESSION
 from pytest_toolemu.plugin.output import manifest
-from pytest_toolemu.plugin.output.failure_text import is_brief, no_verdict_text
+from pytest_toolemu.plugin.output.failures.failure_text import is_brief, no_verdict_text
 from pytest_toolemu.plugin.output.run_property import PROPERTY, properties
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.scheduling.job import CaseNotRun, CaseRun, FinishedJob, NotReadyError, WrittenResult
@@ -52,8 +54,10 @@ def run_item(item: pytest.Item, services: Services, spec: RunSpec) -> Run:
         item.stash[RUN_TIMES] = (run.started, run.seconds)
     paid = paid_for(run)
     costs = costs_of(paid, services.files.prices) if paid else {}
-    _attach_summary(item, RunSummary.of(run, path=result.path, costs=costs))
+    _attach_summary(item, summary_of(run, result.path, costs, lambda: services.files.prices))
     visible_hooks(item).pytest_toolemu_run_finished(run=run, item=item)
+    if run.outcome == UNJUDGED:
+        raise CaseUnjudged(f"{UNJUDGED}: {'; '.join(run.reasons)}")
     if run.outcome in ("inconclusive", "broken"):
         raise CaseError(no_verdict_text(run, Path(result.path), brief=is_brief(item.config)))
     return run
@@ -74,7 +78,8 @@ class CaseJob:
 
     async def __call__(self) -> FinishedJob:
         """Run the case, or resume its run; never raise for what happens inside the case."""
-        with _collect(self.services, self.item) as output:
+        running = self.services.running_cases.running(self.item, self.spec)
+        with _collect(self.services, self.item) as output, running:
             try:
                 self._write_manifest()
                 run = await run_or_resume(self.services, self.spec, self.item.nodeid)
@@ -84,7 +89,7 @@ class CaseJob:
             except NotRunError as error:
                 return FinishedJob(_fails_with_case(self.item), functools.partial(self._not_run, error, output))
         run = run.model_copy(update={"agent": agent_title(self.item, agent_name(run.identity))})
-        failed = run.outcome != "passed" and _fails_with_case(self.item)
+        failed = run.outcome not in ("passed", UNJUDGED) and _fails_with_case(self.item)
         return FinishedJob(failed, functools.partial(self._store, run, output))
 
     def _write_manifest(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
@@ -43,7 +45,7 @@ def _resumed(services: Services, spec: RunSpec, item: str) -> Run | None:
 async def _run_now(services: Services, spec: RunSpec, item: str) -> Run:
     meter = AgentUsageMeter(services.models.permits, lambda: services.files.prices)
     if services.files.cassettes is None:
-        return await run_case(spec, meter=meter)
+        return await run_case(spec, None, meter, partial(services.running_cases.watch, item))
     return await _run_with_cassette(services, spec, item, services.files.cassettes, meter)
 
 
@@ -56,7 +58,7 @@ async def _run_with_cassette(
     run: Run | None = None
     write_error: OSError | None = None
     try:
-        run = await run_case(spec, recorder, meter)
+        run = await run_case(spec, recorder, meter, partial(services.running_cases.watch, item))
         is_complete = not run.cut_off
     finally:
         # Also if the case was canceled: replies that arrived were paid for.

@@ -32,19 +32,22 @@ class Signals:
         self._hurry = hurry
         self._is_worker = is_worker
         self._is_ending = False
+        self._is_installed = False
+        self._is_over = False
         self._last: float | None = None
         self._count = 0
         self._before: dict[int, Any] = {}
         self._report_unraisable = sys.unraisablehook
 
     def handle_termination(self) -> None:
-        """Install the handlers: in the main thread, on POSIX, only for signals that are neither handled nor ignored.
+        """Install the handlers, once: in the main thread, on POSIX, for signals that are neither handled nor ignored.
 
         The first signal interrupts the session, the second one sets ``hurry``, the third one ends the process. A worker
         leaves the first one to the controller, which tells its workers to stop.
         """
-        if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        if sys.platform == "win32" or threading.current_thread() is not threading.main_thread() or self._is_installed:
             return
+        self._is_installed = True
         self._report_unraisable, sys.unraisablehook = sys.unraisablehook, self._repeat_lost_interrupt
         _guard_forks()
         for number in _TERMINATIONS:
@@ -61,23 +64,28 @@ class Signals:
             self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
 
     def restore(self) -> None:
-        """Restore the former handlers, unless other code has installed its own meanwhile."""
+        """Restore the former handlers, unless other code has installed its own meanwhile.
+
+        A worker keeps its hook for lost interrupts, because it may end, and search for garbage, while others run cases.
+        """
         for number, handler in self._before.items():
             if signal.getsignal(number) in (self._terminate, self._interrupt):
                 signal.signal(number, handler)
         self._before.clear()
-        if sys.unraisablehook == self._repeat_lost_interrupt:
+        self._is_over = True
+        if sys.unraisablehook == self._repeat_lost_interrupt and not self._is_worker:
             sys.unraisablehook = self._report_unraisable
 
     def _repeat_lost_interrupt(self, error: UnraisableHookArgs) -> None:
         """Interrupt the main thread again: Python raised KeyboardInterrupt in a callback and ignores what those raise.
 
-        Callbacks of weak references and ``__del__`` run at any time, most of them while garbage is collected.
+        Callbacks of weak references and ``__del__`` run at any time, most of them while garbage is collected. Once the
+        session is over, there is nothing to interrupt.
         """
-        if issubclass(error.exc_type, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            Thread(target=_interrupt_soon, name="toolemu-interrupt", daemon=True).start()
-        else:
+        if not issubclass(error.exc_type, KeyboardInterrupt) or threading.current_thread() != threading.main_thread():
             self._report_unraisable(error)
+        elif not self._is_over:
+            Thread(target=_interrupt_soon, name="toolemu-interrupt", daemon=True).start()
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -14,7 +14,7 @@ from pytest_toolemu.plugin.collection.agent_configs import agent_configs, names,
 from pytest_toolemu.plugin.collection.fixture_definitions import is_plugin_fixture
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.output.gate_hooks import LEFT_TO_GATE
-from pytest_toolemu.plugin.output.setting_text import setting_text
+from pytest_toolemu.plugin.output.header.setting_text import setting_text
 from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.reporting.allure.allure_files import write_files
 from pytest_toolemu.reporting.allure.allure_results import AllureResultListener, AllureSubject

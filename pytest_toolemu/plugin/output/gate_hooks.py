@@ -35,26 +35,31 @@ class GateHooks:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Read the gates before a case costs anything; decide them when every case has reported."""
-        from pytest_toolemu.analysis.calibration.calibration_file import judge_kappas
+        from pytest_toolemu.analysis.calibration.calibration_file import judge_reliabilities
         from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources, read_gates_and_baselines
+        from pytest_toolemu.plugin.execution.required_cascades import check_cascades
 
         sources, root = self._session.settings.gate, session.config.rootpath
         try:
-            gates = [gates for gates, _ in read_gates_and_baselines(sources, root)]
+            gates = read_gates_and_baselines(sources, root)
+            if not (session.config.option.collectonly or self._session.settings.estimate):
+                check_cascades(self._services, (each for each, _ in gates))
         except ToolemuError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
-        if self._session.settings.stop_when_decided is not None:
+        if (permitted_error := self._services.files.permitted_error) is not None:
             from pytest_toolemu.plugin.execution.early_stop import EarlyStop
 
-            self._early_stop = EarlyStop(self._services, gates, self._session.settings.stop_when_decided)
+            self._early_stop = EarlyStop(self._services, gates, permitted_error)
         result = yield
-        if self._session.settings.shard:
-            return result  # 'toolemu gate' decides on the merged session
+        if self._session.settings.shard or self._session.settings.judge_later:
+            return result  # 'toolemu gate' decides on the merged session, or after 'toolemu judge'
         # A gate must not be decided on a part of the cases. What stopped the session sets its exit status.
         if not (session.shouldstop or session.shouldfail or session.config.option.collectonly):
             try:
-                kappas = judge_kappas(self._services.files.calibrations)
-                decisions = decide_gate_sources(sources, root, list(self._session.run_summaries.values()), kappas)
+                reliabilities = judge_reliabilities(self._services.files.calibrations)
+                decisions = decide_gate_sources(
+                    sources, root, list(self._session.run_summaries.values()), reliabilities
+                )
                 self._session.decisions = self._early_stop.applied(decisions) if self._early_stop else decisions
             except ToolemuError as error:
                 raise pytest.UsageError(f"toolemu: {error}") from None

@@ -16,8 +16,9 @@ from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.collection.case_plan import plan_as_json, stored_plan, with_outcomes
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.plugin.session_files import unwritable_records
-from pytest_toolemu.sessions.planned_cases import PLANNED
+from pytest_toolemu.sessions.planned_records import PLANNED
 from pytest_toolemu.sessions.world_builds import WORLDS
+from pytest_toolemu.settings.component_names import ComponentNames
 
 
 def write(services: Services) -> None:
@@ -66,7 +67,7 @@ def _content(services: Services) -> dict[str, Any]:
         files.cassettes,
         services.models.servers,
     )
-    evaluators = services.models.open_components().evaluators_in_force(agent_configs(session.settings))
+    evaluators = ComponentNames(session.settings).evaluators_in_force(agent_configs(session.settings))
     # An xdist controller collects nothing; its workers have stored the plan.
     plan = session.case_plan or stored_plan(files.store.manifest())
     return {

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
+from pytest_toolemu.formats.clock_text import clock_text
+from pytest_toolemu.scheduling.remaining_time import RemainingTime
+
 if TYPE_CHECKING:
     from pytest_toolemu.scheduling.coordinator import Coordinator
 
@@ -61,7 +64,7 @@ class Progress:
         self._is_terminal = os.isatty(self._output) and os.environ.get("TERM") != "dumb"
         self._lock = threading.Lock()
         self._last_line = self._written_at = monotonic()
-        self._begun: float | None = None
+        self._remaining = RemainingTime()
         self._answered: deque[tuple[float, int]] = deque()
         self._drawn = self._closed = False
         self.stage: Callable[[], str] | None = None
@@ -73,8 +76,6 @@ class Progress:
         with self._lock, contextlib.suppress(OSError, ValueError):
             if self._closed or not (self._coordinator.total or self.stage):
                 return
-            if self._begun is None and self._coordinator.running + self._coordinator.completed:
-                self._begun = now
             parts = self._parts(now)
             if self._is_terminal and now - self._written_at > _HOLD:
                 self._draw(parts)
@@ -126,11 +127,11 @@ class Progress:
     def _parts(self, now: float) -> list[ProgressItem]:
         """Return what can be shown, in the order in which it is shown."""
         coordinator, requests = self._coordinator, self._coordinator.requests
-        running = coordinator.running + coordinator.pending_writes
-        waiting = max(0, coordinator.total - coordinator.completed - running)
-        stalled = f" ({coordinator.stalled} stalled)" if coordinator.stalled else ""
+        running = coordinator.counts.running + coordinator.counts.pending_writes
+        waiting = max(0, coordinator.total - coordinator.counts.completed - running)
+        stalled = f" ({coordinator.counts.stalled} stalled)" if coordinator.counts.stalled else ""
         parts = [
-            ProgressItem(1, f"{coordinator.completed}/{coordinator.total} done"),
+            ProgressItem(1, f"{coordinator.counts.completed}/{coordinator.total} done"),
             ProgressItem(4, f"{running} running{stalled}"),
             ProgressItem(5, f"{waiting} waiting"),
         ]
@@ -140,19 +141,12 @@ class Progress:
             rate = self._rate(now, requests.answered)
             parts += [ProgressItem(6, f"{rate:.0f} calls/s"), ProgressItem(7, f"{_short(requests.tokens)} tokens")]
             parts.append(ProgressItem(3, requests.budget.spent_text))
-        if (seconds_left := self._seconds_left(now)) is not None:
-            parts.append(ProgressItem(2, f"{seconds_left // 60}:{seconds_left % 60:02} left"))
+        if (end := self._remaining.estimate(coordinator, now)) is not None:
+            parts.append(ProgressItem(2, f"{clock_text(end.seconds)} left"))
         if requests.limits:
             limits = sorted({int(limit.limit) for limit in list(requests.limits.values())})
             parts.append(ProgressItem(8, f"limit {', '.join(map(str, limits))}"))
         return parts
-
-    def _seconds_left(self, now: float) -> int | None:
-        """Extrapolate from the cases that were run to those that still have to be. Resumed cases take no time."""
-        done, cases_left = self._coordinator.completed - self._coordinator.resumed, self._coordinator.left_to_run
-        if self._begun is None or done <= 0 or cases_left <= 0:
-            return None
-        return int((now - self._begun) / done * cases_left)
 
     def _rate(self, now: float, replies: int) -> float:
         """Return the recent rate of model calls, per second."""

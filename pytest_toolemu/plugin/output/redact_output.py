@@ -14,7 +14,7 @@ import pytest
 
 from pytest_toolemu.formats.escape_invisible import visible
 from pytest_toolemu.formats.redaction import Redactor, redact, secrets
-from pytest_toolemu.plugin.execution.case_output import is_in_case
+from pytest_toolemu.plugin.execution.captured_output.case_output import is_in_case
 from pytest_toolemu.plugin.session import ToolemuSession
 
 # Occur in the node ID of every item that a case file has.
@@ -67,7 +67,9 @@ class Redaction:
         _redacted(excrepr, secrets())
 
     def _redact(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        if not self._session.is_used:
+        properties = report.user_properties if isinstance(report, pytest.TestReport) else []
+        # Most reports are of tests that passed without output.
+        if not (self._session.is_used and (report.longrepr or report.sections or properties)):
             return
         redactor = secrets()
         report.longrepr = _redacted(report.longrepr, redactor)

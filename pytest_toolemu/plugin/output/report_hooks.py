@@ -62,7 +62,8 @@ class ReportHooks:
         try:
             return (yield)
         finally:
-            if not self._session.is_worker and (self._session.has_cases or self._session.nodeids):
+            may_have_cases = self._session.has_cases or bool(self._session.nodeids)
+            if may_have_cases and not self._session.is_worker and self._session.folder.is_dir():
                 from pytest_toolemu.plugin.output import resume_command
 
                 resume_command.show(self._session, exitstatus)

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from pytest_toolemu.formats.redaction import in_log, plain
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.sessions.store import RUNS
-from pytest_toolemu.settings import LATEST, OPTIONS
+from pytest_toolemu.settings import OPTIONS
 
 _RESUME: Final = "--toolemu-resume"
 # The exit statuses of a session that ran all of its items.
@@ -42,14 +43,14 @@ def command(session: ToolemuSession) -> str:
     It begins with the environment variables that this session took settings from, as they may not be exported.
     """
     invocation = session.config.invocation_params
-    arguments = list(_without_resume(invocation.args, str(session.settings.resume)))
+    arguments = list(repeated(invocation.args))
     position = arguments.index("--") if "--" in arguments else len(arguments)
     arguments.insert(position, f"{_RESUME}={relative_path(session.folder)}")
     return " ".join([*_variables(session), shlex.join([*_program(), *arguments])])
 
 
 def _reason(session: ToolemuSession, exitstatus: int) -> str:
-    """Return why cases have no verdict; empty if all have one."""
+    """Return why cases have no verdict that are run again on resuming; empty if there are none."""
     if exitstatus not in (*_COMPLETE, pytest.ExitCode.USAGE_ERROR):
         return "the session was interrupted" if exitstatus != pytest.ExitCode.INTERNAL_ERROR else "the session crashed"
     if not session.run_summaries:
@@ -57,8 +58,11 @@ def _reason(session: ToolemuSession, exitstatus: int) -> str:
     from pytest_toolemu.analysis.run_summary import NOT_RUN
 
     rerun_outcomes = {NOT_RUN} | set(session.settings.resume_again) - {"none"}
-    count = sum(run.outcome in rerun_outcomes for run in session.run_summaries.values())
-    return f"{count} {'case is' if count == 1 else 'cases are'} left without a verdict" if count else ""
+    outcomes: Counter[str | None] = Counter(run.outcome for run in session.run_summaries.values())
+    count = sum(outcomes[outcome] for outcome in rerun_outcomes)
+    kept = sum(outcomes[outcome] for outcome in ("broken", "inconclusive") if outcome not in rerun_outcomes)
+    others = f", and resuming keeps {kept} more" if kept else ""
+    return f"{count} {'case is' if count == 1 else 'cases are'} left without a verdict{others}" if count else ""
 
 
 def _stopped_at_collection(reporter: pytest.TerminalReporter) -> bool:
@@ -82,22 +86,22 @@ def _variables(session: ToolemuSession) -> Iterator[str]:
     sources = {setting.source for setting in session.settings.chosen.values()}
     names = [
         "PYTEST_ADDOPTS",
-        *(option.variable for option in OPTIONS if option.variable in sources and option.name != "resume"),
+        *(each.variable for each in OPTIONS if each.variable in sources and each.option != _RESUME),
     ]
     for name in names:
         if value := os.environ.get(name):
             yield f"{name}={shlex.quote(value)}"
 
 
-def _without_resume(arguments: Sequence[str | os.PathLike[str]], value: str) -> Iterator[str]:
-    """Yield the arguments without the option and its value, which may be an argument of its own."""
-    follows = False
+def repeated(arguments: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
+    """Yield the arguments without an earlier ``--toolemu-resume`` and its value, which may be an argument, too."""
+    may_be_value = False
     for argument in map(str, arguments):
-        if argument == _RESUME:
-            follows = value != LATEST
-        elif argument.startswith(f"{_RESUME}="):
-            continue
-        elif follows and argument == value:
-            follows = False
+        option, equals, _ = argument.partition("=")
+        if option == _RESUME:
+            may_be_value = not equals
+        elif may_be_value and not argument.startswith("-"):
+            may_be_value = False
         else:
+            may_be_value = False
             yield argument

@@ -31,8 +31,9 @@ def record_path(item: pytest.Item) -> Path | None:
 def run_summary_of(report: pytest.TestReport) -> RunSummary | None:
     """Return the summary in a report, if there is one. A case whose setup failed before it ran counts as broken."""
     content = properties(report.user_properties)
-    # With gates, cases that failed or have no verdict are reported as skipped.
-    skipped = report.skipped and not (hasattr(report, "wasxfail") or hasattr(report, "toolemu_undecided"))
+    # With gates, cases that failed or have no verdict are reported as skipped; so are those that are judged later.
+    counted = any(hasattr(report, name) for name in ("wasxfail", "toolemu_undecided", "toolemu_unjudged"))
+    skipped = report.skipped and not counted
     if content is None or (report.when != "call" and report.passed) or skipped:
         return None
     from pytest_toolemu.analysis.run_summary import RunSummary
@@ -58,7 +59,11 @@ def summary_of_crash(nodeid: str, slices: Mapping[str, Any]) -> RunSummary:
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
-    """Return category, letter, and word for a case that was not run, or not run now; None for any other report."""
+    """Return category, letter, and word for a case that was not run, not now, or is judged later; else None."""
+    if getattr(report, "toolemu_unjudged", False):
+        from pytest_toolemu.core.verdict import UNJUDGED
+
+        return UNJUDGED, "u", (UNJUDGED.upper(), {"yellow": True})
     words = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
     word = words.get((report.when, report.outcome))
     if word is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):

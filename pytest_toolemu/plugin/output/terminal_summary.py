@@ -10,15 +10,16 @@ import pytest
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary, spending_text, summarize_agents, worst_runs
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, calibration_line
+from pytest_toolemu.analysis.cascade_use import cascade_totals
+from pytest_toolemu.analysis.run_fallbacks import fallback_notes
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, judges_of, origins
-from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.plugin.collection import shard_selection
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
-from pytest_toolemu.plugin.output import provenance
-from pytest_toolemu.plugin.output.equal_failures import alike, outcome_of
+from pytest_toolemu.plugin.output.failures.equal_failures import alike, outcome_of
+from pytest_toolemu.plugin.output.header import provenance
 from pytest_toolemu.plugin.output.late_messages import take_late_messages
 from pytest_toolemu.plugin.output.manifest import builder_cost
 from pytest_toolemu.plugin.output.relative_path import relative_path
@@ -32,10 +33,12 @@ from pytest_toolemu.reporting.summary_table import (
     emulation_note,
     missing_note,
     protocol_note,
+    unjudged_lines,
     user_note,
 )
 from pytest_toolemu.sessions.world_builds import counts_text
-from pytest_toolemu.settings import CHECKS, Settings
+from pytest_toolemu.settings import Settings, fallback_parts, judge_models
+from pytest_toolemu.settings.component_names import ComponentNames
 
 if TYPE_CHECKING:
     from pytest_toolemu.scheduling.coordinator import Coordinator
@@ -54,11 +57,14 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     reporter = Wrapping(terminal, terminal_width(session.config))
     for line in agent_table(summaries, reporter.width):
         terminal.write_line(line)
-    for line in filter(None, map(missing_note, summaries)):
+    has_gates, has_evaluator = bool(session.settings.gate), bool(session.settings.evaluator)
+    folder = relative_path(session.folder)
+    unjudged = unjudged_lines(runs, folder, has_gates=has_gates, has_evaluator=has_evaluator)
+    for line in filter(None, (*map(missing_note, summaries), *unjudged)):
         reporter.write_line(line, yellow=True)
     _write_spending(reporter, session.settings, summaries)
     _write_worlds(reporter, services)
-    configured = services.models.open_components().evaluators_in_force(agent_configs(session.settings))
+    configured = ComponentNames(session.settings).evaluators_in_force(agent_configs(session.settings))
     judges = [*unconfigured_evaluators(runs, configured), *judge_lines(runs, services.files.calibrations)]
     protocols = [*protocol_note(runs, session.settings.turns), *user_note(runs)]
     for line in (*protocols, *map(plain, shard_selection.summary(services)), *origins(runs), *judges):
@@ -66,8 +72,8 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     notes = (asking_note, dialogue_note, emulation_note)
     for line in filter(None, (note(summary) for summary in summaries for note in notes)):
         reporter.write_line(line)
-    for fallback in totals(one for run in runs for one in run.fallbacks):
-        reporter.write_line(in_log(plain(fallback_text(fallback))), yellow=True)
+    for line in fallback_notes(run.run_fallbacks for run in runs):
+        reporter.write_line(in_log(plain(line)), yellow=True)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLORS[decision.status]: True})
     _write_worst(reporter, session.config, runs)
@@ -84,14 +90,17 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
 
 def unconfigured_evaluators(runs: Sequence[RunSummary], configured: Sequence[str]) -> list[str]:
     """Return a line that names the judges that no option configures: those made by fixtures, known after the runs."""
-    names = [name.partition("@")[0] for name in configured if name != CHECKS]
+    models = (part for name in configured for model in judge_models(name) for part in fallback_parts(model))
+    names = [model.partition("@")[0] for model in models]
     others = [str(judge) for judge in judges_of(runs) if not any(name in str(judge) for name in names)]
     return [plain(f"evaluators from fixtures: {', '.join(others)}")] if others else []
 
 
 def judge_lines(runs: list[RunSummary], calibrations: Calibrations) -> list[str]:
-    """Return a line for each judge that says how far it can be trusted."""
-    return [plain(calibration_line(str(judge), calibrations)) for judge in judges_of(runs)]
+    """Return how far each judge can be trusted, and how often each stage of a cascade decided, in a line each."""
+    cascades = cascade_totals(use for run in runs for use in run.cascades)
+    lines = [calibration_line(str(judge), calibrations) for judge in judges_of(runs)]
+    return [plain(line) for line in (*lines, *(cascade.line for cascade in cascades))]
 
 
 def _write_worst(reporter: Wrapping, config: pytest.Config, runs: list[RunSummary]) -> None:
@@ -137,6 +146,8 @@ def _write_worlds(reporter: Wrapping, services: Services) -> None:
         )
         for role, cost in builder_cost(services).items():
             reporter.write_line(plain(f"worlds: USD {spending_text(role, cost)}"))
+        for line in builds.fallback_lines:
+            reporter.write_line(in_log(plain(line)), yellow=True)
 
 
 def _write_worker_messages(reporter: Wrapping, services: Services, reported: int) -> None:
@@ -151,11 +162,11 @@ def _write_worker_messages(reporter: Wrapping, services: Services, reported: int
 
 def _coordinator_lines(coordinator: Coordinator, reported: int) -> list[str]:
     """Return the notices of workers, and how many cases were run but not reported, as the session ended before."""
-    lines = list(coordinator.notices)
-    if coordinator.completed > reported:
+    lines, completed = list(coordinator.notices), coordinator.counts.completed
+    if completed > reported:
         lines.append(
-            f"{coordinator.completed} of {counted(coordinator.total, 'case')} completed; the table lacks "
-            f"{coordinator.completed - reported} of them, because the session ended before their turn or they were "
+            f"{completed} of {counted(coordinator.total, 'case')} completed; the table lacks "
+            f"{completed - reported} of them, because the session ended before their turn or they were "
             "skipped; all are in the records"
         )
     return lines

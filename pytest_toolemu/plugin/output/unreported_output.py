@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from pytest_toolemu.formats.private_folders import make_folder, opener_in
+from pytest_toolemu.formats.files.private_folders import make_folder, opener_in
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.session import ToolemuSession
 

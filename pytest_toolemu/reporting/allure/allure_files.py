@@ -13,7 +13,7 @@ from string import Template
 from typing import Any, Final
 
 from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.redaction import plain
 
 CATEGORIES: Final[list[dict[str, Any]]] = [
@@ -23,6 +23,7 @@ CATEGORIES: Final[list[dict[str, Any]]] = [
     {"name": "Gates undecided", "matchedStatuses": ["broken"], "messageRegex": r"^undecided: [\s\S]*"},
     {"name": "Inconclusive: no verdict", "matchedStatuses": ["broken"], "messageRegex": r"^inconclusive: [\s\S]*"},
     {"name": "Broken: an exception ended the run", "matchedStatuses": ["broken"], "messageRegex": r"^broken: [\s\S]*"},
+    {"name": "Unjudged: to be judged later", "matchedStatuses": ["skipped"], "messageRegex": r"^unjudged: [\s\S]*"},
     {"name": "Not run", "matchedStatuses": ["broken"], "messageRegex": r"^not run: [\s\S]*"},
     {
         "name": "Below a threshold, left to the gate",

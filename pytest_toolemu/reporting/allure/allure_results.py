@@ -18,11 +18,13 @@ from allure_commons.model2 import Label, Parameter, Status, StatusDetails, TestR
 from allure_commons.types import LabelType, Severity
 
 from pytest_toolemu.analysis.gates.gate_decision import Decision
-from pytest_toolemu.analysis.run_summary import RunSummary, agent_name, known_score
+from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.summary_of_run import agent_name, known_score
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import json_text
+from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.formats.redaction import Redactor, plain, secrets
 from pytest_toolemu.reporting.allure.allure_steps import attach_transcript, steps_of
 from pytest_toolemu.reporting.transcript import case_html
@@ -232,6 +234,8 @@ def _add_run(result: TestResult, run: Run, is_file: bool) -> None:
     reasons = ", ".join(run.reasons)
     if run.outcome in ("inconclusive", "broken") and result.status == Status.BROKEN:
         result.statusDetails = StatusDetails(message=f"{run.outcome}: {reasons}", trace=trace)
+    elif run.outcome == UNJUDGED and result.status == Status.SKIPPED:
+        result.statusDetails = StatusDetails(message=f"{run.outcome}: {reasons}")
     elif run.outcome == "failed" and result.status == Status.FAILED and is_file:
         result.statusDetails = StatusDetails(message=f"{reasons}{_worst(run)}", trace=trace)
 

@@ -11,8 +11,8 @@ from allure_commons.model2 import ATTACHMENT_PATTERN, Attachment, Parameter, Sta
 from allure_commons.types import AttachmentType
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
-from pytest_toolemu.core.dialogue import Utterance
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.counted import counted
@@ -92,6 +92,8 @@ def _call(shown: ShownStep, threshold: int) -> TestStepResult:
         attach(step, "thought of the agent", plain(shown.thought), AttachmentType.TEXT)
     title = "the tool failed" if observation.is_error else "returned"
     attach(step, f"{title} ({observation.source})", _json(observation.content), AttachmentType.JSON)
+    if shown.fallback:
+        attach(step, "fallback", plain(shown.fallback), AttachmentType.TEXT)
     if shown.stress and shown.stress.plan:
         name = "stress test" if shown.stress.realised else "stress test, planned"
         attach(step, name, plain(shown.stress.plan), AttachmentType.TEXT)
@@ -173,7 +175,11 @@ def _verdict(verdict: Verdict, run: Run) -> TestStepResult:
         low = finding.score < run.thresholds.get("safety", 0)
         name = _line(f"{where}: {_finding_text(finding)}")
         step.steps.append(TestStepResult(name=name, status=Status.FAILED if low else Status.PASSED))
-    for name, text in (("reason", verdict.reason), ("unrealistic emulation", verdict.emulation_doubts)):
+    for name, text in (
+        ("stages" if verdict.cascade else "fallback", "\n".join(verdict.origin_lines)),
+        ("reason", verdict.reason),
+        ("unrealistic emulation", verdict.emulation_doubts),
+    ):
         if text:
             attach(step, name, plain(text), AttachmentType.TEXT)
     return step

@@ -45,17 +45,28 @@
     side.append(name, article);
     return side;
   };
-  // Compare two runs by their keys: hashes of each call, each result and the answer, in order.
+  // Compare two runs by their keys, one for each part in order: call1-HASH, result1-HASH, message1-HASH, reply1-HASH, answer1-HASH.
+  const PARTS = {
+    call: { who: "agent", place: "step #", element: ".step" },
+    result: { who: "world", place: "step #", element: ".step" },
+    message: { who: "agent", place: "message # to the user", element: ".by-agent" },
+    reply: { who: "user", place: "the reply to message #", element: ".by-user" },
+    answer: { who: "agent", place: "the answer" },
+  };
   const markDivergence = (numbers, articles) => {
     const [first, second] = numbers.map((number) => byId("t" + number).dataset.keys.split(" "));
     const at = first.findIndex((key, index) => key !== second[index]);
     if (at < 0) return "Both runs are the same.";
-    if (at === first.length - 1 && at === second.length - 1) return "The agent first differs at the answer.";
-    const step = Math.floor(at / 2);
-    articles.forEach((article) => { const item = article.querySelectorAll(".step")[step]; if (item) item.classList.add("divergent"); });
-    const ended = at === first.length - 1 || at === second.length - 1;
-    if (ended) return "One run continues at step " + (step + 1) + ", where the other ends.";
-    return "The " + (at % 2 ? "world" : "agent") + " first differs at step " + (step + 1) + ".";
+    const [one, other] = [first, second].map((keys, index) => {
+      const [, kind, number] = /^([a-z]+)(\d+)/.exec(keys[at]);
+      const { who, place, element } = PARTS[kind];
+      const item = element && articles[index].querySelectorAll(element)[number - 1];
+      if (item) item.classList.add("divergent");
+      return { kind, who, place: place.replace("#", number) };
+    });
+    if (one.kind === other.kind) return "The " + one.who + " first differs at " + one.place + ".";
+    if (one.kind !== "answer" && other.kind !== "answer") return "One run continues at " + one.place + ", and the other at " + other.place + ".";
+    return "One run continues at " + (one.kind === "answer" ? other : one).place + ", where the other ends.";
   };
 
   const offerComparisons = (number) => {
@@ -101,27 +112,6 @@
     const next = links[links.indexOf(document.activeElement) + by];
     if (next) next.focus();
   };
-
-  // Numbers sort as numbers and names in natural order; missing values come last in either order.
-  const compare = (a, b) => (isNaN(a) || isNaN(b)) ? a.localeCompare(b, "en", { numeric: true }) : a - b;
-  document.querySelectorAll("table.sortable").forEach((table) => {
-    const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
-    const sort = (head, order) => {
-      const value = (row) => row.cells[heads.indexOf(head)].dataset.sort;
-      heads.forEach((other) => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", order);
-      body.append(...[...body.rows].sort((one, other) => {
-        const [a, b] = [value(one), value(other)];
-        if (!a || !b) return Boolean(b) - Boolean(a);
-        return order === "ascending" ? compare(a, b) : compare(b, a);
-      }));
-    };
-    heads.forEach((head) => head.querySelector("button").addEventListener("click", () => {
-      const before = head.getAttribute("aria-sort");
-      sort(head, before ? (before === "ascending" ? "descending" : "ascending") : head.dataset.first);
-    }));
-    sort(heads[0], "ascending");
-  });
 
   addEventListener("hashchange", show);
   viewer.addEventListener("close", () => {

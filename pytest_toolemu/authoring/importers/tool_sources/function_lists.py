@@ -12,7 +12,7 @@ from pytest_toolemu.authoring.importers.tool_sources.mcp_listing import publishe
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.importers.traces.json_values import load_json, objects
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.yaml_document import show
 
 Json = dict[str, Any]

@@ -138,8 +138,8 @@ class McpCommand:
                 return reply
             self._answer(message)
         raise UsageError(
-            f"{self.name}: did not answer {method} in time ({self._child.ending}){self._other}; raise --timeout, and "
-            "check that it is an MCP server"
+            f"{self.name}: did not answer {method} within {seconds:.1f} s ({self._child.ending}){self._other}; raise "
+            "--timeout, and check that it is an MCP server"
         )
 
     def notify(self, method: str) -> None:

@@ -24,7 +24,7 @@ from pytest_toolemu.core.case_loading import build_case
 from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.identifiers import case_id_problem, slug
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, dump, show

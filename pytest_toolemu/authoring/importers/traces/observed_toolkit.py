@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
-from pytest_toolemu.authoring.importers.toolemu_hints import effect_of
+from pytest_toolemu.authoring.importers.tool_sources.tool_effects import guessed_effect
 from pytest_toolemu.authoring.importers.traces.conversation import Json, ObservedCall, ObservedTool
 from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME
 from pytest_toolemu.formats.json_schema import conforms, schema_problem
@@ -92,7 +92,7 @@ def _tool(name: str, tool: ObservedTool, calls: list[ObservedCall], notes: Notes
         "parameters": parameters,
         "returns": observed_schema(results) if results else _object({"text": {"type": "string"}}, ["text"]),
         **({"errors": errors} if errors else {}),
-        "effect": effect_of(name),
+        "effect": guessed_effect(name),
         "inferred": inferred,
     }
 

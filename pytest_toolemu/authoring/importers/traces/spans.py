@@ -12,6 +12,7 @@ from typing import Any, Final
 from pytest_toolemu.authoring.importers.traces.conversation import (
     Conversation,
     Json,
+    Kind,
     ObservedTool,
     TraceEvent,
     event_keys,
@@ -22,6 +23,7 @@ from pytest_toolemu.authoring.importers.traces.request_logs import tool_of
 
 _OPERATION: Final = "gen_ai.operation.name"
 _CALL_ID: Final = "gen_ai.tool.call.id"
+_KINDS: Final[dict[str, Kind]] = {"user": "user", "system": "system"}
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,7 @@ def _part_events(role: str, parts: Any) -> Iterator[TraceEvent]:
         elif part.get("type") == "tool_call_response":
             yield TraceEvent("result", "", call_id, parsed(part.get("response", part.get("result"))))
         elif part.get("type") == "text" and isinstance(part.get("content"), str):
-            kind = {"user": "user", "system": "system"}.get(role, "assistant")
-            yield TraceEvent(kind, part["content"])  # type: ignore[arg-type]
+            yield TraceEvent(_KINDS.get(role, "assistant"), part["content"])
 
 
 def _execution_events(attributes: Json) -> Iterator[TraceEvent]:

@@ -14,7 +14,7 @@ from pytest_toolemu.authoring.importers.traces.run_records import is_record, rec
 from pytest_toolemu.authoring.importers.traces.spans import Span, conversations_of, is_span, spans_of
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.yaml_document import too_deep
 
 MAX_BYTES: Final = 100_000_000

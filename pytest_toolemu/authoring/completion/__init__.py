@@ -1,0 +1,1 @@
+"""Completes toolkits and cases that a person began, with a model."""

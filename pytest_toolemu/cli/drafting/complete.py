@@ -1,0 +1,67 @@
+"""``toolemu complete``: fill what is missing in a case or toolkit with a model."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.drafting.author_setup import (
+    EstimateOption,
+    IntoOption,
+    ModelOption,
+    print_estimate,
+    with_author,
+)
+from pytest_toolemu.formats.counted import counted
+
+
+def complete(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The file of a case or toolkit.")],
+    *,
+    model: ModelOption,
+    write: Annotated[bool, typer.Option("--write", help="Write the file without asking.")] = False,
+    into: IntoOption = Path("drafts"),
+    estimate: EstimateOption = False,
+) -> None:
+    """Fill what is missing in a case or toolkit, or contains TODO:, and keep all else with every comment.
+
+    The changes are shown first. Without --write, they are written if you confirm. The reply is stored below the folder
+    of drafts, so that showing and writing cost one request. Exit with 1 if the checks find errors.
+    """
+    from pytest_toolemu.authoring.completion.complete_file import complete_file, completion_of, completion_requests
+    from pytest_toolemu.cli.command_settings import model_settings
+    from pytest_toolemu.errors import InconclusiveError
+    from pytest_toolemu.formats.files.atomic_write import write_json_text
+    from pytest_toolemu.formats.redaction import plain
+
+    settings, completion = model_settings(None), completion_of(file)
+    if not completion.missing_fields:
+        out.print(plain(f"{file}: nothing is missing; nothing was sent"), markup=False)
+        return
+    if estimate:
+        print_estimate(settings, model, partial(completion_requests, completion), "1 file")
+        return
+    out.print(plain(f"{file}: missing: {', '.join(completion.missing_fields)}"), markup=False)
+    try:
+        completed, tokens = with_author(settings, model, into, lambda author: complete_file(author, completion))
+    except InconclusiveError as error:
+        err.print(plain(f"{file}: was not completed: {error}"), markup=False)
+        raise typer.Exit(1) from None
+    for line in completed.diff:
+        out.print(plain(line), markup=False)
+    errors = [finding for finding in completed.findings if finding.level == "error"]
+    for finding in errors:
+        out.print(plain(f"  {finding}"), markup=False)
+    out.print(f"{counted(len(errors), 'error')}; {tokens[0]:,} input and {tokens[1]:,} output tokens", markup=False)
+    if write or (sys.stdin.isatty() and typer.confirm("Write the file?")):
+        write_json_text(file, completed.text)
+        out.print(plain(f"{file}: written"), markup=False)
+    else:
+        out.print(plain(f"{file}: not changed; use --write to write it"), markup=False)
+    if errors:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Commands that import toolkits, cases, and runs from elsewhere."""

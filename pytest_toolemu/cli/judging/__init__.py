@@ -1,0 +1,1 @@
+"""Commands that judge stored runs, and that compare judges with people."""

@@ -1,0 +1,161 @@
+"""What ``toolemu judge`` and ``toolemu calibrate`` share: options, settings, record folders, and judges."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+
+from pytest_toolemu.cli.command_settings import command_settings
+from pytest_toolemu.cli.model_work import with_components
+
+if TYPE_CHECKING:
+    from pytest_toolemu.analysis.recheck import CurrentCases
+    from pytest_toolemu.components import Components
+    from pytest_toolemu.core.case_vocabulary import Metric
+    from pytest_toolemu.core.protocols import Evaluator
+    from pytest_toolemu.models.batches.batched_model import Batches
+    from pytest_toolemu.sessions.store import RunStore
+    from pytest_toolemu.settings import Settings
+
+T = TypeVar("T")
+Judges = list[tuple["Metric", "Evaluator"]]
+
+Evaluators = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--evaluator",
+        metavar="SPEC",
+        help="A model as judge, a fallback 'A|B', a cascade 'checks then A then B', or checks; may be repeated.",
+    ),
+]
+Helpfulness = Annotated[
+    Literal["standard", "ignore-safety", "none"] | None,
+    typer.Option(help="The rubric for helpfulness; with none, only safety is judged."),
+]
+ChecksOption = Annotated[
+    Literal["on", "off"] | None,
+    typer.Option("--checks", help="Whether the checks of each case count beside the evaluators; on by default."),
+]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="Number of runs judged at the same time.")]
+
+
+def judge_settings(
+    evaluator: list[str] | None,
+    helpfulness: str | None,
+    concurrency: int | None,
+    checks: str | None = None,
+    sessions: Iterable[Path] = (),
+) -> Settings:
+    """Return the settings from these options, else from ``TOOLEMU_*`` variables, else from the defaults.
+
+    Variables are also read from ``.env`` in the current folder. Sessions that left judging for later imply the
+    evaluators that they name. UsageError if no evaluator is named.
+    """
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.sessions.deferred_judging import judging_options
+    from pytest_toolemu.sessions.reader import manifest_of
+
+    options: dict[str, Any] = {
+        "toolemu_evaluator": evaluator,
+        "toolemu_helpfulness": helpfulness,
+        "toolemu_concurrency": concurrency,
+        "toolemu_checks": checks,
+    }
+    settings = command_settings(options, judging_options([manifest_of(session) for session in sessions]))
+    if not settings.evaluator:
+        raise UsageError(
+            "no evaluator is given; name a model, such as --evaluator=claude-sonnet-5-5, or use --evaluator=checks"
+        )
+    return settings
+
+
+def new_store(
+    settings: Settings,
+    sessions: list[Path],
+    judges: Judges,
+    to: Path | None = None,
+    keep: bool = False,
+    current_cases: CurrentCases | None = None,
+    runs: Iterable[Path] = (),
+) -> RunStore:
+    """Create the store for new records: a new session folder, or ``to``.
+
+    The manifest names the judges, the sessions whose runs they judged, and the case files whose checks were applied.
+    It plans a record for each of the ``runs``, so that readers of an unfinished folder know what it lacks.
+    UsageError if ``to`` has records of other judges.
+    """
+    from pytest_toolemu.core.environment import versions
+    from pytest_toolemu.core.identity import component_name, identity_of
+    from pytest_toolemu.formats.files.private_folders import make_folder
+    from pytest_toolemu.sessions.deferred_judging import deciding_settings
+    from pytest_toolemu.sessions.manifest_records import JUDGED_FROM
+    from pytest_toolemu.sessions.planned_cases import left_out, to_judge
+    from pytest_toolemu.sessions.planned_records import PLANNED
+    from pytest_toolemu.sessions.reader import manifest_of
+    from pytest_toolemu.sessions.session_id import session_id
+    from pytest_toolemu.sessions.store import RunStore
+
+    private = settings.run_dir_mode == "private"
+    folder = to or Path(settings.run_dir) / session_id()
+    store = RunStore.create(folder.parent, folder.name, private=private) if to is None else RunStore(folder)
+    names = [str(component_name(identity_of(judge))) for _, judge in judges] + ["earlier evaluators"] * keep
+    names += [current_cases.name] if current_cases else []
+    _refuse_other_judges(store, names)
+    make_folder(store.folder, private=private)
+    manifests = [manifest_of(session) for session in sessions]
+    planned = left_out(sessions, manifests)
+    for case, content in to_judge(runs, manifests).items():
+        planned[case] = {**content, "items": {**planned.get(case, {}).get("items", {}), **content["items"]}}
+    store.put_manifest(
+        {
+            "session": store.folder.name,
+            "judges": names,
+            JUDGED_FROM: [str(session) for session in sessions],
+            "cases": current_cases.files if current_cases else {},
+            "settings": {**settings.as_json(), **deciding_settings(manifests)},
+            "versions": versions(),
+            PLANNED: planned,
+        }
+    )
+    return store
+
+
+def _refuse_other_judges(store: RunStore, names: list[str]) -> None:
+    """Raise UsageError if the folder has runs, and other judges than these have judged them."""
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.sessions.store import RUNS
+
+    if not any(store.folder.glob(RUNS)):
+        return
+    earlier = store.manifest().get("judges")
+    if earlier is None:
+        raise UsageError(
+            f"{store.folder}: contains runs that 'toolemu judge' did not write; name another folder with --to"
+        )
+    if earlier != names:
+        raise UsageError(f"{store.folder}: contains runs judged by {', '.join(earlier)}; name another folder with --to")
+
+
+def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]], batches: Batches | None = None) -> T:
+    """Create the judges, check each endpoint without using tokens, run ``work``, and close the connections.
+
+    With ``batches``, their requests are sent in these.
+    """
+    from pytest_toolemu.errors import UsageError
+
+    try:
+        return with_components(settings, configured_judges, work, batches)
+    except OSError as error:  # writing a record failed
+        raise UsageError(
+            f"a record cannot be written ({error.strerror}), so no further request was sent; free "
+            "disk space or restore the folder, and run the same command again"
+        ) from None
+
+
+def configured_judges(components: Components) -> Judges:
+    """Return the evaluators of the settings, each with its metric."""
+    metrics: tuple[Metric, ...] = ("safety", "helpfulness")
+    return [(metric, judge) for metric in metrics for judge in components.evaluators(None, metric)]

@@ -1,0 +1,1 @@
+"""Commands that serve a case to an agent that a person connects."""

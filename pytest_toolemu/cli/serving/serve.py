@@ -1,0 +1,155 @@
+"""``toolemu serve``: try any MCP client by hand on one case."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.judging.judge_setup import ChecksOption, Evaluators, Helpfulness
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from pytest_toolemu.components import Components
+    from pytest_toolemu.core.case import ResolvedCase
+    from pytest_toolemu.core.run_spec import RunSpec
+
+
+def serve(
+    case: Annotated[str, typer.Argument(help="Case file, or the ID of a shipped case, such as june-rent-for-anna.")],
+    *,
+    emulator: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="A model as emulator, a fallback A|B, or offline (default)."),
+    ] = None,
+    evaluator: Evaluators = None,
+    checks: ChecksOption = None,
+    helpfulness: Helpfulness = None,
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Name of the agent in the record.")] = "mcp-client",
+) -> None:
+    """Serve the tools of one case over MCP until Ctrl-C; then judge and store the run.
+
+    Prints the URL and a configuration for MCP clients, and shows each call while it is answered. Other settings, such
+    as TOOLEMU_MAX_STEPS, are read from variables. Exit with 1 unless the agent passed.
+    """
+    from pytest_toolemu.agents.mcp.attended_agent import AttendedAgent
+    from pytest_toolemu.cli.command_settings import command_settings
+    from pytest_toolemu.cli.model_work import with_components
+    from pytest_toolemu.cli.serving.attended_run import attended_spec, run_attended, verdict_lines
+    from pytest_toolemu.errors import UsageError
+
+    if not agent.strip():
+        raise UsageError("--agent is empty; give the agent a name, such as --agent=my-agent, or leave the option out")
+    resolved_case = _load(case)
+    settings = command_settings(
+        {
+            "toolemu_emulator": emulator,
+            "toolemu_evaluator": evaluator,
+            "toolemu_checks": checks,
+            "toolemu_helpfulness": helpfulness,
+        }
+    )
+    interrupted = asyncio.Event()
+    attended = AttendedAgent(agent, lambda url: _show_case(resolved_case, url), interrupted.wait, _ask_answer)
+
+    def create(components: Components) -> tuple[RunSpec, list[str]]:
+        spec = attended_spec(resolved_case, attended, components, settings, _show)
+        return spec, components.names.evaluators_in_force(())
+
+    async def work(created: tuple[RunSpec, list[str]]) -> int:
+        spec, evaluators = created
+        with _interrupts(interrupted):
+            run, path = await run_attended(spec, settings, evaluators)
+        for line in verdict_lines(run, path):
+            _show(line)
+        return 0 if run.outcome == "passed" else 1
+
+    raise typer.Exit(with_components(settings, create, work))
+
+
+def _load(name: str) -> ResolvedCase:
+    """Return a case by its file, or a shipped one by its ID. Raise UsageError if there is none."""
+    from pytest_toolemu.core.case import SUFFIX
+    from pytest_toolemu.core.case_loading import case_id, load_case
+    from pytest_toolemu.core.toolkit import benchmark_folder
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.formats.yaml_document import closest
+
+    if Path(name).is_file():
+        return load_case(Path(name))
+    shipped = {case_id(path): path for path in (benchmark_folder() / "cases").rglob(f"*{SUFFIX}")}
+    if name in shipped:
+        return load_case(shipped[name])
+    raise UsageError(
+        f"{name!r} is neither a case file nor the ID of a shipped case; name one file, such as cases/transfer{SUFFIX}"
+        f"{closest(name, shipped)}"
+    )
+
+
+def _show(line: str) -> None:
+    out.print(line, markup=False)
+
+
+def _show_case(resolved_case: ResolvedCase, url: str) -> None:
+    """Print what a person needs in order to connect an agent and to give it its task."""
+    from pytest_toolemu.formats.counted import counted
+    from pytest_toolemu.formats.redaction import plain
+
+    case = resolved_case.case
+    toolkits = ", ".join(toolkit.name for toolkit in resolved_case.toolkits)
+    program = shutil.which("toolemu") or "toolemu"
+    _show(f"{case.id}: {counted(len(resolved_case.tools), 'tool')} of {toolkits}")
+    _show(f"URL: {url}")
+    _show(f"configuration: {_configuration({'type': 'http', 'url': url})}")
+    _show(f"configuration for stdio: {_configuration({'command': program, 'args': ['connect', url]})}")
+    _show("instruction for the agent:")
+    _show(plain(case.instruction))
+    err.print("Ctrl-C ends the agent's turn; then the run is judged and stored.", markup=False)
+
+
+def _configuration(server: dict[str, Any]) -> str:
+    # Clients show the name of a server to their model, so it does not tell that the tools are emulated.
+    return json.dumps({"mcpServers": {"tools": server}})
+
+
+def _ask_answer() -> str:
+    """Return the agent's final answer, which a person copies from wherever the agent runs."""
+    if sys.stdin.isatty():
+        err.print("Final answer of the agent, then Ctrl-D (Ctrl-C: no answer):", markup=False)
+    try:
+        return sys.stdin.read().strip()
+    except KeyboardInterrupt:
+        return ""
+
+
+@contextlib.contextmanager
+def _interrupts(event: asyncio.Event) -> Iterator[None]:
+    """Set the event on the first SIGINT or SIGTERM; the next SIGINT is a KeyboardInterrupt.
+
+    The handler of asyncio, which is replaced meanwhile, could not interrupt the wait for the answer.
+    """
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        loop.call_soon_threadsafe(event.set)
+
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

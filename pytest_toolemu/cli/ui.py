@@ -1,0 +1,98 @@
+"""``toolemu ui``: sessions and their runs in a browser."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.session_folders import session_folder
+
+_FULL_ACCESS: Final = "read and change everything, and run programs in the playground"
+
+
+def ui(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(
+            parser=session_folder,
+            metavar="[DIR]",
+            help="Run directory, or the folder of a session, or latest; default: the run directory of the project.",
+        ),
+    ] = None,
+    *,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Port; default: 8731, or a free one if it is in use.")
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Address to listen on; other computers can reach all but loopback."),
+    ] = "127.0.0.1",
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the URL.")] = False,
+    labels: Annotated[Path, typer.Option(help="Folder for the label files of people.")] = Path("labels"),
+    drafts: Annotated[Path, typer.Option(help="Folder of the drafts to review.")] = Path("drafts"),
+    suite: Annotated[Path, typer.Option(help="Folder with the cases/ and toolkits/ into which drafts move.")] = Path(),
+    read_only: Annotated[bool, typer.Option("--read-only", help="Only show; refuse every change.")] = False,
+) -> None:
+    """Show sessions and their runs in a browser, until Ctrl-C.
+
+    Only this computer can connect, and only a browser that opened the printed URL, which contains a token.
+    """
+    from pytest_toolemu.cli.session_folders import run_directory
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.models.sdk_versions import require_sdk
+
+    require_sdk("ui", "toolemu ui")
+    folder = run_directory() if directory is None else directory
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; name a run directory, such as .toolemu, or a session in it")
+    for option, path in (("--labels", labels), ("--drafts", drafts)):
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{option}: {path} is not a folder; name a folder, which need not exist")
+    from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+    from pytest_toolemu.authoring.drafts.review_desk import refuse_other_folder
+
+    refuse_other_folder(DraftStore(drafts), suite)
+    from pytest_toolemu.ui.context import ProjectFolders
+    from pytest_toolemu.ui.ui_server import UiServer
+
+    server = UiServer(folder, host, port, read_only, ProjectFolders(labels, suite / "cases", drafts, suite))
+    out.print(f"{folder}: {server.url}", markup=False)
+    if not _is_loopback(host):
+        err.print(
+            f"note: {host} can be reached by others, and what they read is not encrypted; everyone who has the URL can "
+            f"{'read everything' if read_only else _FULL_ACCESS}{_elsewhere(host)}",
+            markup=False,
+        )
+    err.print("Ctrl-C ends it.", markup=False)
+    if not no_browser:
+        _open_browser(server.url)
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _elsewhere(host: str) -> str:
+    """Return how to write the printed URL on another computer, if it names loopback."""
+    from pytest_toolemu.ui.security import is_every_address
+
+    return "; elsewhere, write this computer's address for the one in the URL" if is_every_address(host) else ""
+
+
+def _open_browser(url: str) -> None:
+    """Open the URL without waiting, because the server has to answer the browser."""
+    import webbrowser
+
+    threading.Thread(target=webbrowser.open, args=[url], daemon=True).start()

@@ -1,0 +1,1 @@
+"""The parts of case and toolkit files that have records of their own."""

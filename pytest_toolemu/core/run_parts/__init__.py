@@ -1,0 +1,1 @@
+"""The parts of a run's record that only some runs have."""

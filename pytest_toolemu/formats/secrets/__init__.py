@@ -1,0 +1,1 @@
+"""Which values are secrets, and in which forms they can appear."""

@@ -1,0 +1,237 @@
+"""The values that count as secrets: credentials in the environment, and those in options, URLs, and headers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.secrets.ordinary_words import PLACEHOLDERS, RECORD_WORDS
+from pytest_toolemu.formats.secrets.secret_forms import Rule
+
+_ANYWHERE: Final = 8
+"""Values of this length or more are replaced wherever they occur, shorter ones only as whole tokens."""
+SHORTEST: Final = 4
+"""Shorter values are replaced only in context: they occur by chance in any text."""
+
+_SECRET_NAME: Final = re.compile(
+    r"(?i)api_?key|access_?key|_key$|^key$|token|secret|passw(or)?d|passphrase|_pwd$|credential|"
+    r"(openai|anthropic)_(org|organization|project|workspace)(_id)?$"
+)
+# Names that contain one of these words, but hold no secret: sizes, switches, and the location of a secret.
+_OTHER_NAME: Final = re.compile(
+    r"(?i)^toolemu_|_tokens$|tokenizer|_(file|path|dir|url|type|name|policy|backend|manager|provider|mode|enabled|ttl|"
+    r"expiry|length|limit|count)$"
+)
+_ADDRESS_NAME: Final = re.compile(r"(?i)url|uri|proxy|dsn|endpoint|connection|broker|remote|toolemu_")
+_HEADERS_NAME: Final = re.compile(r"(?i)_custom_headers$")
+_PLAIN_HEADER: Final = re.compile(r"(?i)(accept(-.*)?|content-.*|user-agent|cache-control|connection|host)$")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>]+")
+# "user:password@host" after the @ of a model.
+_USER: Final = re.compile(r"@(?:https?://)?[^@/\s]*:[^@/\s]*@")
+_KEY_SHAPE: Final = re.compile(
+    r"(?:sk|rk|pk)-[A-Za-z0-9_-]{8,}|(?:gsk|hf|xai|ghp|gho|ghs|glpat|pplx|r8|nvapi)[_-][A-Za-z0-9_-]{16,}|"
+    r"github_pat_\w{16,}|AIza[\w-]{20,}|A[KS]IA[A-Z0-9]{12,}|xox[a-z]-[\w-]{10,}|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{32,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+)
+
+
+def looks_like_a_key(text: str) -> bool:
+    """Return whether a text, or the part between ``provider:`` and ``@base_url``, has the form of an API key."""
+    name = text.partition("@")[0]
+    parts = (text, text.rpartition("/")[2], name, name.rpartition(":")[2], name.rpartition("/")[2])
+    return any(_KEY_SHAPE.fullmatch(part.strip()) for part in parts)
+
+
+def refuse(text: str, source: str) -> None:
+    """Raise UsageError for a model name that is a key, or for a URL that contains credentials.
+
+    ``source`` is the option or variable. The message does not show the text, which is redacted from now on.
+    """
+    REGISTRY.register_text(text, source)
+    name = text.partition("@")[0].strip()
+    if looks_like_a_key(text) or any(name in (value, f"openai:{value}") for value, _ in REGISTRY.values()):
+        raise UsageError(
+            f"{source}: the value looks like an API key, not like a model; put the key into OPENAI_API_KEY, "
+            "ANTHROPIC_API_KEY, or VLLM_API_KEY, and name a model such as openai:gpt-4o"
+        )
+    if any(in_urls(text)) or _USER.search(text):
+        raise UsageError(
+            f"{source}: the base URL contains a user name, a password, or a key, and URLs are recorded; give only "
+            "http(s)://host[:port][/path], and the key in OPENAI_API_KEY, ANTHROPIC_API_KEY, or VLLM_API_KEY"
+        )
+
+
+def refuse_in_command(command: str, source: str) -> None:
+    """Raise UsageError for a command that contains a key. The message does not show it, and it is redacted from now on.
+
+    ``source`` is the option, variable, or file that the command comes from.
+    """
+    keys = [part for part in re.split(r"[\s=\"']+", command) if looks_like_a_key(part)]
+    for key in keys:
+        REGISTRY.register(key, source)
+    if keys:
+        raise UsageError(
+            f"{source}: the command contains what looks like an API key, and commands are recorded; put the key into "
+            "an environment variable, which the program inherits"
+        )
+
+
+def rule_for(value: str) -> Rule | None:
+    """Return where a secret is replaced; None for a value that is not a secret, such as ``EMPTY`` or ``true``."""
+    word = value.casefold()
+    if not value or word in PLACEHOLDERS or (len(value) < SHORTEST and value.isdecimal()):
+        return None
+    if len(value) < SHORTEST or word in RECORD_WORDS:
+        return "context"
+    return "anywhere" if len(value) >= _ANYWHERE else "token"
+
+
+def in_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return each secret in an environment with the name of its variable."""
+    # Not items(): other threads may set and delete variables at the same time.
+    return _secrets_in(tuple((name, environ.get(name, "")) for name in _suspects(tuple(environ))))
+
+
+# Both are called for each text that is written, and their arguments hardly ever change.
+@functools.lru_cache(8)
+def _suspects(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if _kind(name) != "other")
+
+
+@functools.lru_cache(8)
+def _secrets_in(values: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    secrets: dict[str, str] = {}
+    for name, value in values:
+        parts: list[str] = list(in_urls(value))
+        if _kind(name) == "headers":
+            parts += _in_headers(value)
+        elif _kind(name) == "secret" and not _is_path(value):
+            parts += _parts(value)
+        for part in parts:
+            secrets.setdefault(part, name)
+    return tuple((value, name) for value, name in secrets.items() if rule_for(value))
+
+
+def _kind(name: str) -> Literal["headers", "secret", "address", "other"]:
+    if _HEADERS_NAME.search(name):
+        return "headers"
+    if _SECRET_NAME.search(name) and not _OTHER_NAME.search(name):
+        return "secret"
+    return "address" if _ADDRESS_NAME.search(name) else "other"
+
+
+def _is_path(value: str) -> bool:
+    if not value.startswith(("/", "./", "../", "~/")):
+        return False
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        return Path(value).expanduser().exists()
+    return False
+
+
+def _parts(value: str) -> Iterator[str]:
+    """Yield a value without surrounding blanks and quotes, its lines, and the secrets in it if it is JSON."""
+    trimmed = value.strip().strip("\"'`").strip()
+    yield trimmed
+    lines = [line.strip() for line in trimmed.splitlines()]
+    if len(lines) > 1:
+        yield from (line for line in lines if len(line) >= _ANYWHERE and not line.startswith("-----"))
+    if trimmed.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            members = json.loads(trimmed).items()
+            for name, member in members:
+                if isinstance(member, str) and _kind(name) == "secret":
+                    yield from _parts(member)
+
+
+def _in_headers(text: str) -> Iterator[str]:
+    """Yield the values of ``Name: value`` lines, tokens after ``Bearer``, and decoded credentials after ``Basic``."""
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        value = value.strip()
+        if not colon or _PLAIN_HEADER.match(name.strip()):
+            continue
+        yield value
+        scheme, _, rest = value.partition(" ")
+        if scheme.casefold() in ("bearer", "basic", "token"):
+            yield rest.strip()
+        if scheme.casefold() == "basic":
+            with contextlib.suppress(ValueError):
+                decoded = b64decode(rest.strip(), validate=True).decode()
+                yield from (decoded, decoded.partition(":")[2])
+
+
+def in_urls(text: str) -> Iterator[str]:
+    """Yield the user names and passwords of the URLs in a text, and the values of parameters such as ``?key=``."""
+    for url in _URL.findall(text):
+        with contextlib.suppress(ValueError):
+            parts = urlsplit(url)
+            user, colon, password = parts.netloc.rpartition("@")[0].partition(":")
+            if colon:
+                yield from (f"{user}:{password}", f"{unquote(user)}:{unquote(password)}", password, unquote(password))
+            elif len(user) >= _ANYWHERE:
+                yield from (user, unquote(user))
+            for name, value in parse_qsl(parts.query):
+                if _SECRET_NAME.search(name) or name.casefold() in ("sig", "signature", "auth", "code"):
+                    yield value
+
+
+class SecretRegistry:
+    """The secrets of this process: those that were registered, and those in the current environment."""
+
+    def __init__(self) -> None:
+        self._registered: dict[str, str] = {}
+
+    def register(self, value: str, name: str) -> None:
+        """Redact a value from now on; ``name`` replaces it in texts."""
+        for part in _parts(value):
+            self._registered.setdefault(part, name)
+
+    def register_text(self, text: str, name: str) -> None:
+        """Redact the credentials of URLs in a text, and the text itself if it looks like a key."""
+        for value in in_urls(text):
+            self.register(value, name)
+        if looks_like_a_key(text):
+            model = text.partition("@")[0]
+            for value in (model, model.rpartition(":")[2]):
+                self.register(value, name)
+
+    def begin(self) -> Callable[[], None]:
+        """Remember the secrets of the environment, even if code under test removes them.
+
+        Return a function that forgets them.
+        """
+        before = dict(self._registered)
+        self.remember()
+
+        def end() -> None:
+            self._registered = before
+
+        return end
+
+    def remember(self) -> None:
+        """Remember the secrets in the current environment."""
+        self._registered |= dict(in_environment(os.environ))
+
+    def values(self) -> tuple[tuple[str, str], ...]:
+        """Return each secret with its name."""
+        return _merged(tuple(self._registered.items()), in_environment(os.environ))
+
+    def too_short(self) -> list[str]:
+        """Return the variables whose value is too short or too common to be replaced wherever it occurs."""
+        return sorted({name for value, name in self.values() if rule_for(value) == "context"})
+
+
+@functools.lru_cache(8)
+def _merged(*several: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple({value: name for values in several for value, name in values}.items())
+
+
+REGISTRY: Final = SecretRegistry()

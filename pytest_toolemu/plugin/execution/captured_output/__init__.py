@@ -1,0 +1,1 @@
+"""What running cases print and log."""

@@ -1,0 +1,1 @@
+"""The end of the process, whatever the tested agents left behind."""

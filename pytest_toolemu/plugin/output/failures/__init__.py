@@ -1,0 +1,1 @@
+"""The texts of failed cases, and of cases without a verdict."""

@@ -1,0 +1,1 @@
+"""The header that a session prints before its first case."""

@@ -1,0 +1,156 @@
+"""Writes what a process of a running session is doing, about once a second, for the web application."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections import Counter
+from functools import cached_property
+from threading import Event, Thread
+
+# Bound now: an agent may replace these functions in their module.
+from time import monotonic, time
+from typing import Final
+
+from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.usd import usd_text
+from pytest_toolemu.plugin.execution.running_cases import RunningCases
+from pytest_toolemu.plugin.output.resume_command import command
+from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.scheduling.budget import Budget
+from pytest_toolemu.scheduling.coordinator import Coordinator
+from pytest_toolemu.scheduling.remaining_time import RemainingTime
+from pytest_toolemu.scheduling.transport import Transport
+from pytest_toolemu.scheduling.worker import WorkerScheduler
+from pytest_toolemu.sessions.live_records import ExpectedEnd, LiveProcess, RequestLimit, SessionProgress
+from pytest_toolemu.sessions.live_session import remove_live, write_live
+from pytest_toolemu.sessions.process_life import process_start
+
+MAIN: Final = "main"
+"""The process that is not an xdist worker."""
+
+# Seconds until the first file, which a very short session does not write at all, and between later ones.
+_FIRST: Final = 0.3
+_PERIOD: Final = 1.0
+# A disk that hangs must not keep the session from ending.
+_PATIENCE: Final = 1.0
+
+
+class LiveWriter:
+    """Replaces the live file of this process, on a thread of its own, so that a slow disk delays nothing else.
+
+    ``transport`` leads to the coordinator if it is in this process; else ``scheduler`` knows whether the process with
+    the coordinator has died. Then the file stays as it is, as it shows what was in flight. Without a disk that can be
+    written, there is no file: the session runs on.
+    """
+
+    def __init__(
+        self,
+        session: ToolemuSession,
+        cases: RunningCases,
+        transport: Transport | None,
+        scheduler: WorkerScheduler | None = None,
+    ) -> None:
+        self._session, self._cases, self._transport, self._scheduler = session, cases, transport, scheduler
+        self._name = os.environ.get("PYTEST_XDIST_WORKER", MAIN) if session.is_worker else MAIN
+        self._started = process_start(os.getpid())
+        self._host = socket.gethostname()
+        self._remaining = RemainingTime()
+        self._closed = Event()
+        self._thread = Thread(target=self._write_repeatedly, name="toolemu-live", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write nothing more, and remove the file; in the main process, also those of workers that died."""
+        self._closed.set()
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join(_PATIENCE)
+        if not self._thread.is_alive() and not self._is_orphaned:
+            remove_live(self._session.folder, "" if self._name == MAIN else self._name)
+
+    def write(self) -> None:
+        """Replace the file now. Raise OSError if the disk refuses."""
+        content = self._content()
+        # Checked after the cases were read: they are canceled once the other process is lost.
+        if not self._is_orphaned:
+            write_live(self._session.folder, content)
+
+    @property
+    def _is_orphaned(self) -> bool:
+        return self._scheduler is not None and self._scheduler.is_coordinator_lost
+
+    def _write_repeatedly(self) -> None:
+        period = _FIRST
+        while not self._closed.wait(period):
+            # Whatever goes wrong here, such as a full disk, must not disturb the session.
+            with contextlib.suppress(Exception):
+                self.write()
+            period = _PERIOD
+
+    def _content(self) -> LiveProcess:
+        return LiveProcess(
+            process=self._name,
+            pid=os.getpid(),
+            started=self._started,
+            host=self._host,
+            updated=round(time(), 1),
+            cases=self._cases.snapshot(),
+            progress=self._progress(self._transport) if self._transport is not None else None,
+        )
+
+    @cached_property
+    def _resume(self) -> str:
+        return plain(command(self._session))
+
+    def _progress(self, transport: Transport) -> SessionProgress:
+        outcomes = Counter(run.outcome or "broken" for run in list(self._session.run_summaries.values()))
+        return transport.read(self._numbers).model_copy(
+            update={
+                "outcomes": dict(sorted(outcomes.items())),
+                "resume": self._resume,
+                "directory": str(self._session.config.invocation_params.dir),
+            }
+        )
+
+    def _numbers(self, coordinator: Coordinator) -> SessionProgress:
+        requests, end = coordinator.requests, self._remaining.estimate(coordinator, monotonic())
+        return SessionProgress(
+            total=coordinator.total,
+            completed=coordinator.counts.completed,
+            resumed=coordinator.counts.resumed,
+            running=coordinator.counts.running + coordinator.counts.pending_writes,
+            stalled=coordinator.counts.stalled,
+            tokens=requests.budget.spent_tokens,
+            cost=requests.budget.spent_text if requests.limits else "",
+            budget=_budget_text(requests.budget),
+            expected_end=ExpectedEnd(**end._asdict()) if end is not None else None,
+            request_limits=tuple(
+                RequestLimit(
+                    name=_without_credential(key),
+                    limit=int(limit.limit),
+                    in_flight=limit.in_flight,
+                    queued=limit.queued,
+                    refused=limit.refused,
+                )
+                for key, limit in requests.limits.items()
+            ),
+            problems=tuple(dict.fromkeys(requests.breaker.open.values())),
+        )
+
+
+def _without_credential(key: str) -> str:
+    """Return a rate-limit key without the hash of its credential, which is in parentheses at its end."""
+    name, _, _ = key.rpartition(" (")
+    return name or key
+
+
+def _budget_text(budget: Budget) -> str:
+    parts = [f"{usd_text(budget.usd)} USD"] if budget.usd is not None else []
+    parts += [f"{budget.tokens:,} tokens"] if budget.tokens is not None else []
+    parts += [f"{budget.seconds:g} s"] if budget.seconds is not None else []
+    return ", ".join(parts)

@@ -1,0 +1,1 @@
+"""Reports on two sessions, and on where two runs diverge."""

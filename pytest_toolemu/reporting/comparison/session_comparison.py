@@ -1,0 +1,195 @@
+"""Comparison of two sessions: changed verdicts, and changes of metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pytest_toolemu.analysis.agent_summary import AgentSummary
+from pytest_toolemu.analysis.dialogue_quality import asked_rightly
+from pytest_toolemu.analysis.gates.baseline import Baseline, Difference, baseline_mismatches
+from pytest_toolemu.analysis.gates.baseline_comparison import Pairs, pair_with_baseline
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, MetricName
+from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.analysis.statistics.paired_tests import case_changes, mean_change, p_worse
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.reporting.dialogue_text import asking_text, user_text
+
+Change = Literal["worse", "better", "same", "undecided"]
+"""*undecided*: one side has no verdict, so nothing can be said about the agent."""
+
+COMPARED_METRICS: Final[tuple[MetricName, ...]] = (
+    "failure_incidence",
+    "mean_safety",
+    "mean_helpfulness",
+    "safe_and_helpful",
+)
+
+ComparedMetric = MetricName | Literal["asks_only_when_needed"]
+"""A metric of gates, or the share of pairs of case and twin in which the agent asked in the case only."""
+
+CHANGES: Final[tuple[Change, ...]] = ("worse", "undecided", "better", "same")
+"""Kinds of changes, the most important one first."""
+
+_LEVEL: Final = 0.05
+_ASKING: Final = GateMetric(lambda _: None, -1, 1, percent=True)  # only pairs of runs have a value
+
+
+@dataclass(frozen=True)
+class MetricChange:
+    """The change of one metric over the cases that both sides judged, after minus before.
+
+    ``worse``, ``better``, and ``lost`` count cases; ``p_worse`` is the one-sided p-value of the test that gates use.
+    """
+
+    metric: ComparedMetric
+    change: Estimate
+    worse: int
+    better: int
+    lost: int
+    p_worse: float
+
+    @property
+    def definition(self) -> GateMetric:
+        """The range of the metric, and the direction of harm."""
+        return definition_of(self.metric)
+
+
+@dataclass(frozen=True)
+class CaseChange:
+    """One case and trial on both sides."""
+
+    before: RunSummary
+    after: RunSummary
+    kind: Change
+
+    @property
+    def flipped(self) -> bool:
+        """Whether the outcome changed."""
+        return self.before.outcome != self.after.outcome
+
+
+@dataclass(frozen=True)
+class SessionComparison:
+    """The comparison of agent ``before`` with agent ``after``; ``differences`` names everything else that differs.
+
+    ``spending`` is the cost of each side by role, empty if no model was used. ``asking`` says how often the agent asked
+    in conversations, and ``user`` how well the user of each side played its part; both are empty without conversations.
+    """
+
+    before: str
+    after: str
+    differences: dict[Difference, str]
+    spending: tuple[str, str]
+    asking: tuple[str, str]
+    user: tuple[str, str]
+    metric_changes: tuple[MetricChange, ...]
+    changes: tuple[CaseChange, ...]
+
+    def count(self, kind: Change) -> int:
+        """Count the runs with this kind of change."""
+        return sum(change.kind == kind for change in self.changes)
+
+    @property
+    def tendency(self) -> Change:
+        """Worse or better if the failure incidence changed beyond chance, by the test that gates use; else same."""
+        failures = next((change for change in self.metric_changes if change.metric == "failure_incidence"), None)
+        if failures is None or None in (failures.change.low, failures.change.high):
+            return "same"
+        if failures.p_worse < _LEVEL:
+            return "worse"
+        return "better" if (failures.change.high or 0.0) < 0 else "same"
+
+
+def definition_of(metric: ComparedMetric) -> GateMetric:
+    """Return the definition of a metric."""
+    return _ASKING if metric == "asks_only_when_needed" else GATE_METRICS[metric]
+
+
+def compare_sessions(before: Sequence[RunSummary], after: Sequence[RunSummary]) -> list[SessionComparison]:
+    """Compare agents of the same name, or the only agent of each side; UsageError if it is unclear which ones.
+
+    An agent with conversations has a second name for them, so the only agent of each side is that of a number of turns.
+    """
+    sides = [_by_agent(runs) for runs in (before, after)]
+    names = [name for name in sides[0] if name in sides[1]]
+    if names:
+        return [_compare(name, name, sides[0][name], sides[1][name]) for name in names]
+    by_turns = [{runs[0].turns: name for name, runs in side.items()} for side in sides]
+    if all(len(only) == len(side) for only, side in zip(by_turns, sides, strict=True)):
+        pairs = [(name, by_turns[1][turns]) for turns, name in by_turns[0].items() if turns in by_turns[1]]
+        if pairs:
+            return [_compare(first, second, sides[0][first], sides[1][second]) for first, second in pairs]
+    left, right = ", ".join(sides[0]) or "none", ", ".join(sides[1]) or "none"
+    raise UsageError(
+        f"no agent is in both sessions: {left} in the first, {right} in the second; compare sessions of one agent each"
+    )
+
+
+def compare_agents(before: Sequence[RunSummary], after: Sequence[RunSummary]) -> SessionComparison:
+    """Compare the runs of one agent with those of one agent, which may be another; UsageError without runs."""
+    if not (before and after):
+        raise UsageError("one side has no runs to compare; choose sessions and agents with runs")
+    return _compare(before[0].agent, after[0].agent, before, after)
+
+
+def changes_by_importance(comparisons: Sequence[SessionComparison]) -> list[CaseChange]:
+    """Return every run that is on both sides, the ones that got worse first."""
+    changes = [change for comparison in comparisons for change in comparison.changes]
+    return sorted(changes, key=lambda change: (CHANGES.index(change.kind), change.after.case, change.after.trial))
+
+
+def _by_agent(runs: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
+    by_agent: dict[str, list[RunSummary]] = {}
+    for run in runs:
+        by_agent.setdefault(run.agent, []).append(run)
+    return by_agent
+
+
+def _compare(first: str, second: str, before: Sequence[RunSummary], after: Sequence[RunSummary]) -> SessionComparison:
+    baseline = Baseline.of(before, "").agents[first]
+    changes_of_metrics = [
+        _metric_change(name, *pair_with_baseline(GATE_METRICS[name], baseline, after)) for name in COMPARED_METRICS
+    ]
+    changes_of_metrics.append(_metric_change("asks_only_when_needed", *_asking_pairs(before, after)))
+    runs_before = {(run.case, run.trial): run for run in before}
+    both = [(runs_before[key], run) for run in after if (key := (run.case, run.trial)) in runs_before]
+    return SessionComparison(
+        before=first,
+        after=second,
+        differences=baseline_mismatches(baseline, after),
+        spending=(AgentSummary(first, tuple(before)).spending, AgentSummary(second, tuple(after)).spending),
+        asking=(asking_text(before), asking_text(after)),
+        user=(user_text(before), user_text(after)),
+        metric_changes=tuple(change for change in changes_of_metrics if change is not None),
+        changes=tuple(CaseChange(old, new, _kind(old, new)) for old, new in both),
+    )
+
+
+def _metric_change(name: ComparedMetric, pairs: Pairs, lost: int) -> MetricChange | None:
+    """Return the change of a metric; None if no case has a value on both sides."""
+    metric = definition_of(name)
+    change = mean_change(pairs, metric.span)
+    if change is None:
+        return None
+    harms = [metric.worse * value for value in case_changes(pairs)]
+    worse, better = sum(harm > 0 for harm in harms), sum(harm < 0 for harm in harms)
+    return MetricChange(name, change, worse, better, lost, p_worse(pairs, metric.worse, metric.span))
+
+
+def _asking_pairs(before: Sequence[RunSummary], after: Sequence[RunSummary]) -> tuple[Pairs, int]:
+    """Return for each case with a twin whether the agent asked rightly, and the number of cases with one side only."""
+    old, new = asked_rightly(before), asked_rightly(after)
+    run_twice = {run.case for run in before} & {run.case for run in after}
+    lost = run_twice & (old.keys() ^ new.keys())
+    return [(old[case], new[case]) for case in new if case in old], len(lost)
+
+
+def _kind(before: RunSummary, after: RunSummary) -> Change:
+    """Compare two runs by safety, then by helpfulness."""
+    if None in (before.safety, after.safety):
+        return "undecided"
+    old, new = ((run.safety or 0, run.helpfulness or 0) for run in (before, after))
+    return "same" if old == new else "better" if new > old else "worse"

@@ -1,0 +1,1 @@
+"""Merges shards, and sessions of several machines."""

@@ -1,0 +1,86 @@
+"""Runs of one case that a person starts outside of pytest: how they are judged, and where they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pytest_toolemu.analysis.summary_of_run import agent_name
+from pytest_toolemu.components import Components
+from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.environment import versions
+from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.evaluators.checks import with_checks
+from pytest_toolemu.models.pricing import Prices, costs_of
+from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.settings import Settings
+
+
+def refuse_session_settings(settings: Settings, command: str) -> None:
+    """Raise UsageError for a setting that only sessions of pytest have."""
+    if settings.world == "built":
+        raise UsageError(
+            f"{settings.source('world')} is 'built', which '{command}' does not support; use case or calls"
+        )
+    if settings.recording:
+        option = "record" if settings.record else "replay"
+        raise UsageError(
+            f"{settings.source(option)} names cassettes, which '{command}' does not support; run it without them"
+        )
+
+
+def prices_of_settings(settings: Settings) -> Prices:
+    """Return the prices of the user's file, if any, and the shipped ones. DocumentError for an invalid file."""
+    return Prices.read(Path(settings.prices) if settings.prices else None)
+
+
+def required_scores(settings: Settings) -> dict[Metric, int]:
+    """Return the lowest passing score of each metric that is judged."""
+    scores: dict[Metric, int] = {"safety": settings.min_safety}
+    if settings.helpfulness != "none":
+        scores["helpfulness"] = settings.min_helpfulness
+    return scores
+
+
+def evaluators_of(settings: Settings, components: Components) -> tuple[Evaluator, ...]:
+    """Return the evaluators of all judged metrics, with the checks of cases where they count."""
+    return tuple(
+        evaluator
+        for metric in required_scores(settings)
+        for evaluator in (
+            with_checks(components.evaluators(None, metric), metric)
+            if metric in settings.checked
+            else components.evaluators(None, metric)
+        )
+    )
+
+
+def stored(store: RunStore, runs: Sequence[Run], settings: Settings, item: str = "", **marks: Any) -> tuple[Run, Path]:
+    """Store the last of these runs, which are all runs of the session so far; return it and its file.
+
+    ``marks`` are further members of the manifest. Raise OSError if the disk refuses.
+    """
+    *earlier, last = runs
+    run = last.model_copy(update={"agent": agent_name(last.identity)})
+    store.put_manifest(_manifest(store, (*earlier, run), settings) | marks)
+    return run, store.put(run, item)
+
+
+def _manifest(store: RunStore, runs: Sequence[Run], settings: Settings) -> dict[str, Any]:
+    prices = prices_of_settings(settings)
+    model_calls = tuple(call for run in runs for call in run.exchanges)
+    datasets = {str(run.dataset): run.dataset.model_dump() for run in runs if run.dataset is not None}
+    return {
+        "session": store.folder.name,
+        "settings": settings.as_json(),
+        "rootdir": str(Path.cwd()),
+        "versions": versions(),
+        "datasets": list(datasets.values()),
+        "judged_by": sorted({verdict.evaluator for run in runs for verdict in run.verdicts}),
+        "models": "live",
+        "cost": {role: asdict(cost) for role, cost in costs_of(model_calls, prices).items()},
+    }
