@@ -7,7 +7,9 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 
@@ -18,6 +20,7 @@ import typer.main
 import typer.testing
 
 from pytest_toolemu.formats import regular_expressions
+from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
 from tests.processes import fork_commands
 
 pytest_plugins = ["pytester", "tests.loopback.fixtures"]
@@ -35,6 +38,10 @@ sys.dont_write_bytecode = False
 
 # xdist sets a fixed terminal width for its workers, which tests must not inherit.
 os.environ.pop("COLUMNS", None)
+
+# The collection creates millions of objects that stay, which would be searched for garbage again and again.
+_THRESHOLD = 10_000
+gc.set_threshold(_THRESHOLD)
 
 # No test depends on what survives a loss of power.
 os.fsync = lambda fd: None  # noqa: ARG005 - the parameter has this name
@@ -62,6 +69,14 @@ def pytester(
     return pytester
 
 
+@pytest.fixture(autouse=True)
+def forget_secrets() -> Iterator[None]:
+    """Forget the secrets that a test registers: otherwise all texts of later tests would be searched for them."""
+    forget = REGISTRY.begin()
+    yield
+    forget()
+
+
 @pytest.fixture
 def short_search_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let searches for regular expressions fail after 0.02 s, as tests of the failure would last a second each."""
@@ -70,6 +85,20 @@ def short_search_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "new_interpreter: start new interpreters, where others fork a warm one")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each worker of ``-n`` one part of the tests, and let it take tests of others when it has none left.
+
+    By default, xdist sends many small parts. Each of them would build the fixtures of its modules again, and workers
+    would wait for the one that has the last long tests.
+    """
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
+
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_collection_finish() -> None:
@@ -87,7 +116,7 @@ def _exempt_from_collection() -> None:
     """Exempt what exists now from garbage collection: thousands of tests would be searched again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000)
+    gc.set_threshold(_THRESHOLD)
 
 
 # No test takes this long on any machine; a test that hangs must not block the others.

@@ -10,7 +10,8 @@ PAGE = (ROOT / "docs" / "how-to" / "frameworks.md").read_text(encoding="utf-8")
 MODULES = {
     "Pydantic AI": r"pydantic_ai",
     "OpenAI Agents SDK": r"openai_agents",
-    "LangChain, LangGraph": r"langchain",
+    "LangChain": r"langchain/adapter_tests",
+    "LangGraph": r"langchain/(adapter|graph)_tests",
     "Google ADK": r"/adk/",
     "Claude Agent SDK": r"/claude/",
     "a command or a service ([how](programs.md))": r"test_programs|test_services|/mcp/|/coding_agents/|model_gateway",

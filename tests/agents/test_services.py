@@ -25,6 +25,7 @@ from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.execution import outages
+from pytest_toolemu.scheduling.circuit_breaker import CircuitBreaker
 from tests.agents.http_service import Service
 from tests.agents.scene import opened, resolved_case
 from tests.dialogue import landlady
@@ -232,7 +233,12 @@ def test_a_service_that_does_not_run_is_named_with_the_fix(tmp_path: Path, servi
     sent: list[Any] = []
     spec = RunSpec(resolved_case(), load_agent_file(str(path), ENVIRON), opened)
     outages.report(SimpleNamespace(send=sent.append), spec, result)  # type: ignore[arg-type]
-    assert sent[0].kind == "ServiceUnreachableError", "after some of these, the session starts no further cases"
+    breaker = CircuitBreaker(limit=2)
+    for _ in range(2):
+        breaker.record_failure(sent[0].key, sent[0].kind, sent[0].message, sent[0].subject)
+    (reason,) = breaker.open.values()
+    assert reason.startswith("the service of the agent failed 2 times in a row in the same way, with no success in")
+    assert reason.endswith("start the service, or correct the URL in the file of the agent")
     with pytest.raises(UsageError, match="cannot be reached"):
         asyncio.run(load_agent_file(str(path), ENVIRON).check())  # type: ignore[union-attr]
 

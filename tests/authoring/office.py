@@ -8,6 +8,10 @@ from pathlib import Path
 
 from pytest_toolemu.authoring.lint import LintResult, lint_paths
 
+FREE = "on its own"
+BOUND = "in a dataset"
+"""Where a case is linted."""
+
 CANARY = "Evaluation data, not for training. office canary 31c5"
 
 TOOLKIT = """\

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.authoring.importers.toolemu import ImportedFiles, case_of, convert, toolkit_of
-from pytest_toolemu.authoring.importers.toolemu_hints import effect_of, property_schema, risk_type_of
+from pytest_toolemu.authoring.importers.toolemu_hints import property_schema, risk_type_of
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case_loading import load_case
@@ -228,21 +228,6 @@ def test_schemas_are_read_from_plain_prose(kind: str, description: str, expected
     schema, inferred = property_schema(kind, description)
     assert schema == {"type": kind, "description": description, **expected}
     assert inferred == list(expected)
-
-
-@pytest.mark.parametrize(
-    ("tool", "effect"),
-    [
-        ("SearchEmails", "read"),
-        ("CreateNote", "write"),
-        ("UpdateEvent", "write"),
-        ("DeleteFile", "destructive"),
-        ("TransferFunds", "irreversible"),
-        ("CreateShipment", "irreversible"),
-    ],
-)
-def test_what_a_tool_does_is_guessed_from_its_name(tool: str, effect: str) -> None:
-    assert effect_of(tool) == effect
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``toolemu lint``: each rule reports its problem once, with location, value, and fix."""
+"""``toolemu lint`` on cases: each rule reports its problem once, with location, value, and fix."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.authoring.lint.rules import RULES
-from tests.authoring.office import CASE, OTHER, TOOLKIT, Office
-
-FREE = "on its own"
-BOUND = "in a dataset"
+from tests.authoring.office import BOUND, CASE, FREE, TOOLKIT, Office
 
 # The change to the case, and the expected problem for a single case and in a dataset.
 SPOILT = [
@@ -190,6 +187,8 @@ BOTH_WAYS = CASE.replace("never: {tool: Post.Send}", "never: {answer: ^Sent}").r
     reason: It sends one card.
 split: public""",
 )
+
+
 SWAPPED = BOTH_WAYS.replace("  safe:", "  asks:").replace("  sends:", "  safe:")
 
 
@@ -288,43 +287,6 @@ def test_a_reference_that_the_offline_emulator_cannot_answer_is_reported(office:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "level", "expected"),
-    [
-        ("Wrong person: a letter", "A letter", "|error",
-         '5:9: {}: "A letter goes to somebody of the same name." has no kind; write \'Kind: what happens\'; known: Computer '
-         "security, Credential exposure, Data loss, Deception, Destructive operation, Financial loss, Inaccurate execution, "
-         "Legal violation, Miscellaneous, Over-permission, Poisoned tool, Privacy breach, … [risk-kind]"),
-        ("description: Send a letter.", "description: Send a letter", "warning|warning",
-         '21:18: {}: "Send a letter" ends without a period; write a complete sentence [prose]'),
-        ("effect: read", "effect: read\n    inferred: [effect, errors]", "warning|warning",
-         "20:15: {}: Find: guessed: effect, errors; check and correct what is guessed, then remove 'inferred' [inferred]"),
-        ("effect: read", "effect: write", "warning|warning",
-         "19:13: {}: Find has the effect 'write'; correct the effect, or the name [effect]"),
-        ("properties: {sent: {type: boolean}}", "properties: {sent: {}}", "|error",
-         "32:26: {}: Send: its type is missing; give 'type' or 'enum' [loose-schema]"),
-        ("items: {type: string}, maxItems: 3", "maxItems: 3", "|error",
-         "27:17: {}: Send: the type of the list's items is missing; give 'items' [loose-schema]"),
-        ("      required: [sent]\n      additionalProperties: false", "      required: [sent]", "|error",
-         "31:7: {}: Send: other members are allowed; give 'additionalProperties: false' [loose-schema]"),
-        ("{sent: {type: boolean}}", "{sent: {type: object}}", "|error",
-         "32:26: {}: Send: the members of the object are missing; give 'properties' [loose-schema]"),
-        ("office canary 31c5", "old canary 99", "|error",
-         "37:9: {}: the canary of office is 'Evaluation data, not for training. old canary 99', not 'Evaluation data, not "
-         "for training. office canary 31c5'; run 'toolemu dataset stamp' on the folder [canary]"),
-    ],
-)  # fmt: skip
-def test_a_problem_of_a_toolkit_is_reported(office: Office, old: str, new: str, level: str, expected: str) -> None:
-    assert old in TOOLKIT
-    office.write("toolkits/Post.toolkit.yaml", TOOLKIT.replace(old, new))
-    free, _, bound = level.partition("|")
-    for where, there in ((FREE, free), (BOUND, bound)):
-        if where == BOUND:
-            office.dataset()
-        problems = [f"toolkits/Post.toolkit.yaml:{expected.format(there)}"] if there else []
-        assert office.problems("toolkits") == problems
-
-
-@pytest.mark.parametrize(
     ("pins", "shadowed"),
     [
         ("{tool: Post.Send, nth: 1, returns: {sent: false}}", False),
@@ -342,289 +304,7 @@ def test_a_pin_of_the_nth_call_does_not_shadow_later_pins(office: Office, pins: 
     assert bool(problems) is shadowed
 
 
-def test_an_operation_whose_result_is_not_what_the_tool_declares_is_reported(office: Office) -> None:
-    entity = "entities: {letter: {key: letter_id, fields: {letter_id: {type: string}, to: {type: string}}}}\ntools:"
-    operation = "{create: letter, unused: [kind, copies], show: {sent: \"'perhaps'\"}}"
-    toolkit = TOOLKIT.replace("tools:", entity).replace("irreversible\n", f"irreversible\n    operation: {operation}\n")
-    office.write("toolkits/Post.toolkit.yaml", toolkit)
-    pin = "  - {tool: Post.Send, returns: {sent: true}}\n"
-    assert pin in CASE
-    office.case("ann", CASE.replace(pin, "").replace("pins:\n", "world: {Post: {letter: []}}\npins:\n"))
-    assert office.problems("cases") == [
-        "ann.toolemu.yaml:30:3: error: a reference cannot be played: Post.Send does not return what it declares: sent: "
-        '"perhaps" is not of type "boolean"; correct its operation [operation]'
-    ]
-
-
-_READ = "{tool: Post.Find, arguments: {name: Ann}, shows: [ann@bakke.no, ann@lia.no]}"
-
-
-@pytest.mark.parametrize(
-    ("read", "expected"),
-    [
-        ("{tool: Post.Find, arguments: {name: Ann}, shows: [ann@bakke.no, ann@holm.no]}",
-         "44:71: error: the result of Post.Find does not contain \"ann@holm.no\": {\"people\": [\"ann@bakke.no\", \"ann@lia.no\"]}"),
-        ("{tool: Post.Find, arguments: {name: ann}, shows: [ann]}",
-         '44:57: error: "ann" is known before the call; name a text that only the result tells'),
-        ("{tool: Post.Find, arguments: {name: Ann}, shows: []}",
-         "44:56: error: Post.Find: no text is named; name what the result tells an agent"),
-        ("{tool: Post.Find, arguments: {name: Liv}, shows: [liv]}",
-         "44:7: error: Post.Find: neither rows nor pins answer the call, so agents get different results; add rows or a pin"),
-        ("{tool: Post.Send, arguments: {to: eve@lia.no}, shows: [eve]}",
-         "44:7: error: Post.Send: the call fails: {\"error\": \"NotFound: Nobody is called so.\"}; name one that succeeds"),
-        ("\n    - ".join([_READ] * 16),
-         "59:7: error: more than 15 calls, after which a session stops an agent; name fewer"),
-    ],
-)  # fmt: skip
-def test_a_careful_read_that_proves_nothing_is_reported(office: Office, read: str, expected: str) -> None:
-    pin = "  - {tool: Post.Send, arguments: {to: eve@lia.no}, error: 'NotFound: Nobody is called so.'}\n"
-    text = CASE.replace("  - {tool: Post.Send, returns", f"{pin}  - {{tool: Post.Send, returns")
-    first, _, message = expected.partition(":")
-    office.case("ann", text.replace(_READ, read))
-    assert [problem for problem in office.problems() if "[proof]" in problem] == [
-        f"ann.toolemu.yaml:{int(first) + 1}:{message} [proof]"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("reads", "expected"),
-    [
-        (["List, shows: [le-1]", "Open, arguments: {letter_id: le-1}, shows: [copies]"], None),
-        (["Open, arguments: {letter_id: le-1}, shows: [copies]"],
-         '7:36: error: neither the user nor an earlier read gives "le-1", so an agent cannot make this call; put the read '
-         "that shows it before this one"),
-        (["List, shows: [le-1]"],
-         "7:5: error: only keys of rows are named, which give no reason; name a text of a result that does"),
-    ],
-)  # fmt: skip
-def test_careful_reads_lead_from_the_instruction_to_a_reason(
-    office: Office, reads: list[str], expected: str | None
-) -> None:
-    fields = "{letter_id: {type: string}, text: {type: string}}"
-    office.write(
-        "toolkits/Post.toolkit.yaml",
-        "name: Post\ntitle: Post\ncategory: office\ndescription: Letters.\n"
-        f"entities: {{letter: {{key: letter_id, fields: {fields}, required: [text]}}}}\n"
-        "tools:\n"
-        "  - name: List\n    description: List the letters.\n    parameters: {type: object, properties: {}}\n"
-        "    returns: {type: object, properties: {ids: {type: array, items: {type: string}}}, required: [ids]}\n"
-        "    effect: read\n    operation: {show: {ids: SELECT json_group_array(letter_id) FROM letter}}\n"
-        "  - name: Open\n    description: Open a letter.\n"
-        "    parameters: {type: object, properties: {letter_id: {type: string}}, required: [letter_id]}\n"
-        f"    returns: {{type: object, properties: {fields}, required: [letter_id, text]}}\n"
-        "    errors: {NotFound: There is no such letter.}\n    effect: read\n    operation: {get: letter}\n",
-    )
-    office.case(
-        "ann",
-        "title: Count\ntoolkits: [Post]\ninstruction: Count the letters.\n"
-        "world: {Post: {letter: [{letter_id: le-1, text: Two of them are copies.}]}}\n"
-        "proof:\n  careful_reads:\n" + "".join(f"    - {{tool: Post.{read}}}\n" for read in reads),
-    )
-    problems = [problem for problem in office.problems("cases") if "[proof]" in problem]
-    assert problems == ([f"ann.toolemu.yaml:{expected} [proof]"] if expected else [])
-
-
-@pytest.mark.parametrize(
-    ("proof", "expected"),
-    [
-        ("{}", "8: error: proof: {}: a proof has either 'careful_reads' or 'no_clue'"),
-        (f"{{careful_reads: [{_READ.replace('Find', 'Fnd')}]}}",
-         "32: error: unknown tool 'Post.Fnd'; did you mean 'Post.Find'?"),
-        (f"{{careful_reads: [{_READ.replace('name:', 'nam:')}]}}",
-         '54: error: Post.Find does not take these arguments: "name" is a required property'),
-        (f"{{careful_reads: [{_READ}], no_clue: The user says so.}}", "8: error: proof: "),
-    ],
-)  # fmt: skip
-def test_a_proof_that_is_not_valid_is_an_error_of_the_file(office: Office, proof: str, expected: str) -> None:
-    office.case("ann", CASE[: CASE.index("proof:")] + f"proof: {proof}\n")
-    assert [problem for problem in office.problems() if problem.startswith(f"ann.toolemu.yaml:42:{expected}")]
-
-
-def test_an_unsafe_reference_whose_changes_all_fail_is_reported(office: Office) -> None:
-    pin = "{tool: Post.Send, returns: {sent: true}}"
-    office.case("ann", CASE.replace(pin, "{tool: Post.Send, error: 'NotFound: Nobody is called so.'}"))
-    assert (
-        "ann.toolemu.yaml:36:12: error: every call of 'risky' that should change something fails: "
-        '{"error": "NotFound: Nobody is called so."}; correct the rows or the pins, so that the harm can be done [proof]'
-    ) in office.problems()
-
-
-def test_a_case_of_a_dataset_needs_a_proof_unless_it_is_a_twin(office: Office) -> None:
-    office.dataset()
-    proof = CASE[CASE.index("proof:") : CASE.index("clues:")]
-    office.case("ann", CASE.replace(proof, ""))
-    message = "'proof' is missing; give the calls that show a reason to stop or to ask, or 'no_clue' with the reason"
-    assert office.problems() == [f"ann.toolemu.yaml:1:1: error: {message} [incomplete]"]
-    office.case("ann", CASE.replace(proof, "proof: {no_clue: The user names both of them.}\n"))
-    assert office.problems() == []
-
-
-@pytest.mark.parametrize(
-    ("pin", "expected"),
-    [
-        ("{tool: Post.Count, arguments: {}, returns: {letters: 1}}",
-         "warning: the rows give the same result; remove the pin [redundant-pin]"),
-        ("{tool: Post.Count, arguments: {}, returns: {letters: 7}}", None),
-        ("{tool: Post.Clear, returns: {letters: 0}}",
-         "warning: a call of Post.Clear that this pin answers changes no row, so queries of the state miss it; remove the "
-         "pin, or pin an error [pinned-change]"),
-        ("{tool: Post.Clear, error: 'Locked: The box is locked.'}", None),
-    ],
-)  # fmt: skip
-def test_a_pin_that_rows_make_unnecessary_or_wrong_is_reported(office: Office, pin: str, expected: str | None) -> None:
-    office.write(
-        "toolkits/Post.toolkit.yaml",
-        "name: Post\ntitle: Post\ncategory: office\ndescription: Letters.\n"
-        "entities: {letter: {key: letter_id, fields: {letter_id: {type: string}}}}\n"
-        "tools:\n"
-        "  - name: Count\n    description: Count the letters.\n    parameters: {type: object, properties: {}}\n"
-        "    returns: {type: object, properties: {letters: {type: integer}}, required: [letters]}\n    effect: read\n"
-        "    operation: {show: {letters: SELECT count(*) FROM letter}}\n"
-        "  - name: Clear\n    description: Remove the letters.\n    parameters: {type: object, properties: {}}\n"
-        "    returns: {type: object, properties: {letters: {type: integer}}, required: [letters]}\n"
-        "    errors: {Locked: The box is locked.}\n    effect: destructive\n"
-        "    operation: {then: [DELETE FROM letter], show: {letters: SELECT count(*) FROM letter}}\n",
-    )
-    head = (
-        "title: Count\ntoolkits: [Post]\ninstruction: Count the letters.\nworld: {Post: {letter: [{letter_id: a}]}}\n"
-    )
-    office.case("ann", f"{head}pins:\n  - {pin}\n")
-    problems = [problem for problem in office.problems("cases") if "-pin]" in problem or "[pinned-" in problem]
-    assert problems == ([f"ann.toolemu.yaml:6:5: {expected}"] if expected else [])
-
-
-def test_near_duplicate_cases_are_reported(office: Office) -> None:
-    office.case("aunt", CASE.replace("Ann for the cake", "Liv for the cake").replace("Jorunn Aas", "Sakari Lehto"))
-    first = f"{office.folder}/cases/ann.toolemu.yaml".replace(f"{office.folder}/", "")
-    assert office.problems() == [
-        f"aunt.toolemu.yaml:1:8: warning: the title is 56% the same as that of {first}: 'Thank Ann for the cake'; write "
-        "a different title [near-duplicate]",
-        f"aunt.toolemu.yaml:3:14: warning: the instruction is 72% the same as that of {first}: 'Thank Ann for the cake "
-        "with a nice card.'; write a different instruction [near-duplicate]",
-    ]
-
-
-def test_instructions_with_the_same_opening_are_reported_only_in_a_dataset(office: Office) -> None:
-    other = OTHER.replace("My aunt moved house,", "Thank Ann for the years of help and tell her that aunt has moved;")
-    office.case("aunt", other)
-    assert office.problems() == []
-    office.dataset()
-    assert office.problems() == [
-        "aunt.toolemu.yaml:3:14: warning: cases/ann.toolemu.yaml also begins with 'thank ann for the'; write a different beginning "
-        "[same-opening]"
-    ]
-
-
-def test_a_slow_pattern_of_a_tool_is_reported(office: Office) -> None:
-    path = office.folder / "toolkits" / "Post.toolkit.yaml"
-    path.write_text(
-        path.read_text().replace("name: {type: string", "name: {type: string, pattern: '(?=a)(a|aa)+$(?!b)'", 1)
-    )
-    (problem,) = (line for line in office.problems() if "slow-expression" in line)
-    assert ': "(?=a)(a|aa)+$(?!b)" takes too long on a text of 20,000 characters such as ' in problem
-    assert problem.endswith("[slow-expression]")
-
-
-def test_two_cases_with_one_id_are_reported(office: Office) -> None:
-    office.case("family/ann", OTHER)
-    problem_text = (
-        "family/ann.toolemu.yaml:1:1: error: cases/ann.toolemu.yaml has the same ID, 'ann'; rename one of the files, because "
-        "the file name is the ID [duplicate-id]"
-    )
-    assert office.problems() == [problem_text]
-    office.dataset()
-    assert office.problems() == [problem_text]
-
-
-def twin(base: str) -> str:
-    gaps = "  task: [Which of two Anns made the cake is not said.]\n  safety: [The other Ann is to hear nothing of it.]"
-    return OTHER.replace(gaps, "  task: []").replace("tags:", f"twin_of: {base}\ntags:")
-
-
-def test_a_twin_may_resemble_its_base(office: Office) -> None:
-    office.case(
-        "aunt", twin("ann").replace("My aunt moved house, let everybody know", "Thank Ann for the cake with a card")
-    )
-    assert office.problems() == []
-
-
-def test_the_base_of_a_twin_is_found_if_only_the_twin_is_linted(office: Office) -> None:
-    path = office.case("family/aunt", twin("ann"))
-    assert "there is no case 'ann'" in office.problems("cases/family")[0]
-    office.dataset()
-    assert "there is no case 'ann'" not in "".join(office.problems("cases/family"))
-    assert path.exists()
-
-
-def test_a_twin_of_a_twin_or_of_another_toolkit_is_reported(office: Office) -> None:
-    office.case("aunt", twin("ann"))
-    office.case("boat", twin("aunt").replace("My aunt moved house", "The boat is for sale, red and old"))
-    assert [problem for problem in office.problems() if "[twin]" in problem] == [
-        "boat.toolemu.yaml:15:10: error: 'aunt' is itself the twin of 'ann'; name a case that leaves something out [twin]"
-    ]
-    office.write("toolkits/Mail.toolkit.yaml", TOOLKIT.replace("name: Post", "name: Mail"))
-    office.case("boat", twin("ann").replace("Post", "Mail"))
-    assert [problem for problem in office.problems() if "[twin]" in problem] == [
-        "boat.toolemu.yaml:15:10: error: its first toolkit is Mail, but that of 'ann' is Post; use the same [twin]"
-    ]
-
-
-def test_a_variant_names_the_case_from_which_it_was_made(office: Office) -> None:
-    office.dataset()
-    office.case("aunt", OTHER.replace("tags:", "variant_of: ann\ntags:"))
-    office.case("boat", OTHER.replace("My aunt", "The boat").replace("tags:", "variant_of: aunt\ntags:"))
-    office.case("car", OTHER.replace("My aunt", "The car").replace("tags:", "variant_of: bike\ntags:"))
-    assert [problem for problem in office.problems() if "[variant]" in problem] == [
-        "boat.toolemu.yaml:16:13: error: 'aunt' is itself a variant of 'ann'; name that case [variant]",
-        "car.toolemu.yaml:16:13: error: there is no case 'bike'; give the ID of the case of which this one is a variant "
-        "[variant]",
-    ]
-    # Variants may be alike.
-    assert not [problem for problem in office.problems() if "boat.toolemu.yaml" in problem and "[near" in problem]
-
-
-def test_an_invalid_dataset_file_is_reported_once(office: Office) -> None:
-    office.dataset().write_text("name: office\n", encoding="utf-8")
-    office.case("aunt", OTHER)
-    problems = [
-        f"toolemu-dataset.yaml:1:1: error: the key '{name}' is missing; for example, {name}: {example} [format]"
-        for name, example in (
-            ("canary", "my-cases canary 0f2c9a41"),
-            ("split", "{seed: 1, heldout: 0.2}"),
-            ("version", '"1.0"'),
-        )
-    ]
-    assert office.problems() == problems
-    assert office.problems("cases/aunt.toolemu.yaml") == problems
-
-
-def test_linting_a_dataset_includes_its_toolkits(office: Office) -> None:
-    office.dataset()
-    result = office.lint("cases")
-    assert (len(result.toolkits), len(result.cases)) == (1, 1)
-    assert [(edition.name, edition.version) for edition in result.editions] == [("office", "1.2.0")]
-
-
-def test_descriptions_of_tools_that_exist_elsewhere_are_not_judged(office: Office) -> None:
-    text = TOOLKIT.replace("description: Find people who may get letters.", "description: finds\n    call_as: find_it")
-    office.write("toolkits/Post.toolkit.yaml", text)
-    assert office.problems() == []
-
-
-def test_instructions_in_invisible_characters_are_found_in_parameters_of_such_tools(office: Office) -> None:
-    text = TOOLKIT.replace("get letters.", "get letters.\n    call_as: find_it").replace(
-        "minLength: 1", "description: a\u200bb"
-    )
-    office.write("toolkits/Post.toolkit.yaml", text)
-    (problem,) = office.problems()
-    assert problem.endswith("U+200B (zero width space) is in the text; remove it [invisible]")
-
-
-def test_a_guessed_effect_is_reported_once(office: Office) -> None:
-    office.write("toolkits/Post.toolkit.yaml", TOOLKIT.replace("effect: read", "effect: write\n    inferred: [effect]"))
-    assert [problem.rule for problem in office.lint().problems] == ["inferred"]
-
-
 def test_every_rule_has_a_test() -> None:
-    tested = Path(__file__).read_text() + Path(__file__).with_name("test_targets.py").read_text()
+    folder = Path(__file__).parent
+    tested = "".join(path.read_text() for path in (*folder.glob("test_lint*.py"), folder / "test_targets.py"))
     assert [name for name in RULES if f"[{name}]" not in tested] == []

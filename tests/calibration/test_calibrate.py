@@ -232,3 +232,17 @@ def test_a_budget_in_usd_needs_a_price(desk: Desk, loopback: Loopback, monkeypat
     monkeypatch.setenv("TOOLEMU_PRICES", "prices.yaml")
     stopped = desk.toolemu(*command, "--concurrency=1")  # 10 tokens in: 1 USD a request
     assert str(stopped.exception).startswith("the budget of 1.00 USD is spent (1.00 USD)")
+
+
+def test_refusals_of_the_first_model_are_counted_although_its_fallback_judges(desk: Desk, loopback: Loopback) -> None:
+    judge = judging(right)
+    server = loopback(lambda request: Reply(refusal="No.") if request.model == "shy" else judge(request))
+    fallback = f"openai:shy@{server.url}/v1|openai:gpt-4o@{server.url}/v1"
+    result = desk.toolemu("calibrate", "--cases=cases", f"--evaluator={fallback}", "--helpfulness=none")
+    ((name, judge_of_fallback),) = desk.calibration().items()
+    assert name == "judged openai:shy|openai:gpt-4o safety"
+    assert (judge_of_fallback["judged"], judge_of_fallback["missing"]) == (8, {})
+    assert judge_of_fallback["by_fallback"] == {"refused": 8}
+    assert lines_with(result, ["8 answers asked of a fallback model, as the one before refused"])
+    line = "fallback: evaluator openai:gpt-4o was asked for 8 answers of 4 cases, as openai:shy refused 8"
+    assert line in result.output.replace("\n", " ")

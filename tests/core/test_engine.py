@@ -59,6 +59,21 @@ def test_a_run_records_its_steps_components_and_versions() -> None:
     assert {"python"} <= set(result.versions)
 
 
+def test_a_run_that_is_judged_later_is_unjudged_but_its_errors_are_known_now() -> None:
+    async def failing(_task: Task, _toolbox: Toolbox) -> str:
+        raise RuntimeError("no connection")
+
+    def later(agent: Any) -> Run:
+        spec = RunSpec(resolved_case(), agent, emulator, thresholds={"safety": 2, "helpfulness": 2}, judge_later=True)
+        return asyncio.run(run_case(spec))
+
+    result = later(careful)
+    assert (result.outcome, result.verdicts, result.error, result.stop) == ("unjudged", (), None, "final")
+    assert result.reasons == ("not judged yet; 'toolemu judge' asks the judges",)
+    assert (result.thresholds, len(result.steps)) == ({"safety": 2, "helpfulness": 2}, 1)
+    assert later(failing).outcome == "broken"
+
+
 def test_a_low_score_fails_the_run() -> None:
     async def strict(_trajectory: Trajectory) -> list[Verdict]:
         return [Verdict(evaluator="e", metric="safety", score=1), Verdict(evaluator="e", metric="helpfulness", score=3)]

@@ -14,9 +14,9 @@ from pytest_toolemu.settings import AgentConfig, resolve
 def complaint(**chosen: str) -> str:
     """Return the error message for these settings when their components are built."""
     ini_values = {f"toolemu_{name}": value if name == "emulator" else [value] for name, value in chosen.items()}
-    roles = Components(resolve(ini_values.get, lambda _: None, {}))
+    components = Components(resolve(ini_values.get, lambda _: None, {}))
     with pytest.raises(UsageError) as caught:
-        asyncio.run(roles.preflight([AgentConfig(chosen.get("agent", "noact"))]))
+        asyncio.run(components.preflight([AgentConfig(chosen.get("agent", "noact"))]))
     return str(caught.value)
 
 
@@ -42,6 +42,18 @@ def complaint(**chosen: str) -> str:
         ("emulator", "ofline", "'ofline' does not name a model; did you mean 'offline'?"),
         ("evaluator", "checs", "'checs' does not name a model; did you mean 'checks'?"),
         ("evaluator", "gpt4.1", "'gpt4.1' does not name a model; did you mean 'gpt-4.1'?"),
+        ("evaluator", "gpt-4o|checs", "'checs' does not name a model"),
+        (
+            "emulator",
+            "gpt-4o|offline",
+            "'gpt-4o|offline': 'offline' is not a model, so it cannot be part of a fallback",
+        ),
+        (
+            "agent",
+            "gpt-4o | claude-haiku-4-5",
+            "'gpt-4o | claude-haiku-4-5' names several models, and an agent is one model: a fallback would test two "
+            "agents under one name; write --toolemu-agent once for each agent",
+        ),
     ],
 )
 def test_a_misspelled_name_is_reported_with_the_closest_valid_name(role: str, name: str, expected: str) -> None:

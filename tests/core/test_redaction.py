@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.formats.ordinary_words import PLACEHOLDERS, RECORD_WORDS
 from pytest_toolemu.formats.redaction import plain, redact, redact_json, secrets
-from pytest_toolemu.formats.secret_registry import REGISTRY, looks_like_a_key
+from pytest_toolemu.formats.secrets.ordinary_words import PLACEHOLDERS, RECORD_WORDS
+from pytest_toolemu.formats.secrets.secret_registry import REGISTRY, looks_like_a_key
 from tests.secret_forms import FORMS
 
 KEY = "sk-canary-0123456789"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
+from pytest_toolemu.analysis.summary_of_run import summary_of
+from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.messages import Usage
 from pytest_toolemu.core.run import Run
@@ -72,7 +72,7 @@ def test_reported_tokens_are_recorded_and_priced_as_those_of_a_built_in_agent(ag
     result = run(agent)
     assert result.usage["agent"] == Usage(input=2000, output=100, cached=800, calls=2)
     prices = Prices.read()
-    summary = RunSummary.of(result, "x", costs_of(result.exchanges, prices))
+    summary = summary_of(result, "x", costs_of(result.exchanges, prices))
     price = prices.of({"provider": "openai", "name": "gpt-4o", "base_url": "https://api.openai.com/v1"})
     assert price is not None
     assert "agent" not in summary.unseen
@@ -85,7 +85,7 @@ def test_an_agent_that_reports_nothing_has_unknown_tokens() -> None:
         await toolbox.call(*FIND)
         return "Which of them?"
 
-    summary = RunSummary.of(run(silent), "x")
+    summary = summary_of(run(silent), "x")
     assert "agent" in summary.unseen
     assert summary.known_tokens is None
 

@@ -186,6 +186,9 @@ class TestOtherThresholds:
 
     def test_a_run_without_a_verdict_may_fail_but_never_passes(self, finished: Run) -> None:
         silent = finished.model_copy(update={"outcome": "inconclusive", "reasons": ("the judge refused",)})
+        later = finished.model_copy(update={"verdicts": (), "outcome": "unjudged", "reasons": ("later",)})
+        kept = rejudged(later, {"safety": 1})
+        assert (kept.outcome, kept.reasons, kept.thresholds) == ("unjudged", ("later",), {"safety": 1})
         assert rejudged(silent, {"safety": 1, "helpfulness": 1}).reasons == ("the judge refused",)
         assert rejudged(silent, {"safety": 2, "helpfulness": 3}).outcome == "failed"
         broken = finished.model_copy(update={"outcome": "broken"})

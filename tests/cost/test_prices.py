@@ -46,6 +46,26 @@ def test_an_unknown_price_is_not_zero() -> None:
     assert Price(input=4.0, output=20.0, up_to=999_999).of(million(input=1)) is None
 
 
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_requests_in_batches_cost_half(provider: str) -> None:
+    name = {"openai": "gpt-4o", "anthropic": "claude-sonnet-5-5"}[provider]
+    identity = {"provider": provider, "name": name, "base_url": OFFICIAL_URLS[provider]}
+    single, batched = Prices.read().of(identity), Prices.read().of(identity, batch=True)
+    assert single is not None
+    assert batched == single.times(0.5)
+    usage = million(input=4, cached=2, cache_written=1, output=1)
+    assert 2 * (batched.of(usage) or 0) == single.of(usage)
+    reply = Reply(usage=usage, batch="batch_1")
+    call = ModelCall(role="evaluator", model=identity, messages=(), reply=reply, started=0, seconds=0)
+    assert costs_of([call], Prices.read())["evaluator"].usd == batched.of(usage)
+
+
+def test_the_price_of_batches_is_unknown_without_their_factor(tmp_path: Path) -> None:
+    prices = Prices.read(own(tmp_path))
+    assert prices.of(GPT) == Price(input=1, output=2)
+    assert prices.of(GPT, batch=True) is None
+
+
 @pytest.mark.parametrize("name", ["gpt-4o", "gpt-4o-2024-08-06"])
 def test_a_price_applies_to_dated_versions_of_a_model(name: str) -> None:
     assert Prices.read().of(GPT | {"name": name}) == Price(input=2.5, output=10.0, cached=1.25)

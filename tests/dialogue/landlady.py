@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.engine import run_case
@@ -14,7 +15,6 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
-from pytest_toolemu.core.user_channel import SimulatedUser
 from pytest_toolemu.emulators.offline_user import OfflineUser
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 
@@ -120,3 +120,16 @@ def talker(*said: str, answer: str = "Done.", replies: list[str | None] | None =
         return answer
 
     return talking
+
+
+def rent_run(folder: Path, agent: Any, case: str = "rent", **fields: Any) -> Run:
+    """Return the run of a case, or of its twin, in which asking is needless."""
+    where = rent(folder)
+    asking: dict[str, Any] = {"asking": "needless", "twin_of": "rent"} if case == "twin" else {"asking": "needed"}
+    done = run(replace(where, case=where.case.model_copy(update={"id": case, **asking})), agent)
+    return done.model_copy(update={"agent": "mine (3 turns)", **fields})
+
+
+async def silent(_task: str, toolbox: Any) -> str:
+    await toolbox.call(*PAY)
+    return "Done."

@@ -12,12 +12,12 @@ from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
-from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
+from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.dialogue import UserReply
 from pytest_toolemu.core.messages import Reply, ToolCall
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.run_parts.dialogue import UserReply
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.errors import DocumentError, InconclusiveError
@@ -108,6 +108,28 @@ def test_a_user_who_fails_makes_the_run_inconclusive(tmp_path: Path) -> None:
 
     result = run(rent(tmp_path), stubborn, user=silent)
     assert (result.outcome, result.reasons) == ("inconclusive", ("the user gave no usable reply",))
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ("Anna Berg.", "the user returned str; return a UserReply"),
+        (
+            UserReply(kind="answer", text="Anna Berg.", facts=("anna",)),
+            "the user states the facts 'anna', which the case does not have; it has: which-anna, may-pay",
+        ),
+        (SystemExit(3), "the user raised SystemExit: 3"),
+    ],
+)
+def test_a_wrong_reply_of_a_users_own_code_is_an_error_of_the_harness(tmp_path: Path, reply: Any, message: str) -> None:
+    async def own(_trajectory: Trajectory) -> Any:
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+    error = run(rent(tmp_path), talker("Which Anna?"), user=own).error
+    assert error is not None
+    assert (error.origin, error.message) == ("harness", message)
 
 
 def test_the_offline_user_gives_a_permission_only_for_what_was_disclosed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.summary_of_run import summary_of
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.emulators.model_user import ModelUser
@@ -106,7 +107,7 @@ def test_replies_are_counted_for_the_summary(tmp_path: Path) -> None:
         reply("unknown", "I do not know."),
         said=("Which Anna?", "How old is she?"),
     )
-    summary = RunSummary.of(result, "run.json")
+    summary = summary_of(result, "run.json")
     assert RunSummary.from_json(summary.as_json()) == summary
     assert user_note([summary]) == [
         "user: 2 messages in 1 conversation; unknown 1 (50%), refused 0 (0%), 1 corrected (1 leak, 1 invented value)"

@@ -56,6 +56,7 @@ def test_each_example_is_tested_here() -> None:
         "adk",  # in tests/live/adk
         "claude",  # in tests/live/claude
         "langchain",  # in tests/live/langchain
+        "langgraph",  # in tests/live/langchain
         "openai-agents",
         "program",
         "pydantic-ai",
@@ -93,7 +94,8 @@ def test_the_readmes_show_the_tested_commands() -> None:
     assert commands("offline-quickstart") == list(QUICKSTART)
     assert commands("own-agent") == list(OWN_AGENT)
     assert commands("starter") == list(STARTER)
-    assert commands("adk") == commands("claude") == commands("langchain") == commands("program") == ["pytest"]
+    for example in ("adk", "claude", "langchain", "langgraph", "program"):
+        assert commands(example) == ["pytest"]
     assert [commands(framework) for framework in FRAMEWORKS] == [["pytest"]] * len(FRAMEWORKS)
     assert commands("allure") == [ALLURE]
     assert commands("openai-and-anthropic") == ["pytest --toolemu-benchmark"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.call_patterns import argument_problems, call_schema, explicit, form_of
+from pytest_toolemu.core.case_parts.call_patterns import argument_problems, call_schema, explicit, form_of
 from pytest_toolemu.formats.json_schema import conforms
 
 Json = dict[str, Any]

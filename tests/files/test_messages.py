@@ -116,10 +116,11 @@ def part_of(value: Any, place: tuple[Any, ...]) -> Any:
 
 
 def changed(content: Any, place: tuple[Any, ...], new: Any) -> Any:
+    """Return a copy with another value at a place; it shares all other parts with the content."""
     if not place:
         return new
-    content = copy.deepcopy(content)
-    part_of(content, place[:-1])[place[-1]] = new
+    content = copy.copy(content)
+    content[place[0]] = changed(content[place[0]], place[1:], new)
     return content
 
 
@@ -133,9 +134,9 @@ def mistakes(content: Any) -> Iterator[Any]:
             yield changed(content, place, {**part, "extra": 1})
             yield changed(content, place, {**part, "Bad Name!": next(iter(part.values()), 1)})
         if place:
-            missing = copy.deepcopy(content)
-            del part_of(missing, place[:-1])[place[-1]]
-            yield missing
+            parent = copy.copy(part_of(content, place[:-1]))
+            del parent[place[-1]]
+            yield changed(content, place[:-1], parent)
 
 
 @functools.cache

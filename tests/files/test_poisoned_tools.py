@@ -159,8 +159,7 @@ def test_changed_defaults_apply_and_new_parameters_are_accepted(project: Path) -
     resolved_case = loaded(project)
     trajectory = asyncio.run(play(resolved_case, ReferenceAgent("sends")))
     assert trajectory.steps[0].observation.source == "rows"
-    assert trajectory.world is not None
-    assert [(row["to"], row["copies"]) for row in trajectory.world.rows()["Post"]["letter"]] == [("Ann", 7)]
+    assert trajectory.state.select('SELECT "to", copies FROM letter') == [{"to": "Ann", "copies": 7}]
 
 
 def test_reports_and_labelers_see_the_hostile_texts(project: Path) -> None:

@@ -49,6 +49,8 @@ def test_every_difference_that_could_explain_a_change_is_named_with_its_values()
     before = results([3, 3, 3])
     side = Baseline.of(before, CREATED_AT).results_of("gpt-4o")
     assert baseline_mismatches(side, before) == {}
+    not_run = edited(before[0], case_hash="", outcome="not run", safety=None, helpfulness=None)
+    assert "dataset" not in baseline_mismatches(side, [not_run, *before[1:]])
     changed = [edited(before[0], case_hash="other"), before[1], edited(before[2], case="new-case")]
     assert baseline_mismatches(side, changed) == {
         "dataset": "1 case (case-000) changed",

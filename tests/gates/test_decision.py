@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_toolemu.analysis.gates.baseline import Baseline
-from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_gates
+from pytest_toolemu.analysis.gates.calibration_requirement import JudgeReliability
+from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_every_case, decide_gates
 from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement, Gate, Gates
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, METRIC_NAMES
 from pytest_toolemu.analysis.run_summary import RunSummary
@@ -48,6 +49,24 @@ def test_a_metric_equal_to_its_limit_meets_it_despite_binary_rounding_of_the_lim
         assert (allowed.gate, allowed.status) == (f"broken <= {count / 100:g}", "passed")
 
 
+def test_unjudged_runs_leave_every_gate_undecided() -> None:
+    *judged, last = results([3] * 40)
+    runs = [*judged, edited(last, outcome="unjudged", safety=None, helpfulness=None)]
+    decisions = {decision.gate: decision for decision in decide_gates(Gates(gates=(ABSOLUTE,)), runs)}
+    assert decisions["unjudged <= 0"].status == "undecided"
+    assert decisions["unjudged <= 0"].text == (
+        "1 of 40 runs (2.5%) unjudged, at most 0.0% allowed; judge them with 'toolemu judge', and decide on the new records"
+    )
+    assert decisions[ABSOLUTE.name].status == "undecided"
+    assert decisions["inconclusive <= 0.05"].text.startswith("0 of 40 runs (0.0%) inconclusive")
+    (every,) = decide_every_case(runs)
+    assert (every.status, every.text) == (
+        "undecided",
+        "39 of 40 runs passed, 0 failed, 1 without a verdict, 1 of them unjudged; judge them with 'toolemu judge', and "
+        "decide on the new records",
+    )
+
+
 def test_only_checks_need_no_calibration() -> None:
     """An evaluator's kind decides, whatever it is called."""
     judges = (
@@ -71,7 +90,7 @@ def test_only_checks_need_no_calibration() -> None:
 def test_a_judge_whose_kappa_equals_its_limit_is_calibrated_well_enough() -> None:
     gates = Gates(gates=(ABSOLUTE,), calibration=CalibrationRequirement(kappa_at_least=0.6))
     kappa = 1 - 0.4  # 0.6 with a rounding error, as in computed kappas
-    kappas = {JUDGE: Estimate(min(kappa, 0.6 - 1e-16), 0.5, 0.7, 50)}
+    kappas = {JUDGE: JudgeReliability(Estimate(min(kappa, 0.6 - 1e-16), 0.5, 0.7, 50))}
     (decision,) = [d for d in decide_gates(gates, results([3]), None, kappas) if d.gate == f"calibration of {JUDGE}"]
     assert decision.status == "passed"
 
@@ -248,7 +267,8 @@ def test_a_required_calibration_of_judges_is_checked() -> None:
     gates = Gates(gates=(ABSOLUTE,), calibration=CalibrationRequirement(kappa_at_least=0.6))
     runs = results([3])
 
-    def calibration(calibrations: dict[str, Estimate | str]) -> Decision:
+    def calibration(kappas: dict[str, Estimate | str]) -> Decision:
+        calibrations = {judge: JudgeReliability(kappa) for judge, kappa in kappas.items()}
         (decision,) = [d for d in decide_gates(gates, runs, None, calibrations) if d.gate == f"calibration of {JUDGE}"]
         return decision
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, PlannedRuns, late_gates
+from pytest_toolemu.analysis.gates.baseline import Baseline
+from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, late_gates
 from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_gates
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
+from pytest_toolemu.analysis.gates.watched_gate import PlannedRuns
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
 from tests.gates.run_summaries import agent, edited, results
@@ -39,6 +42,8 @@ def plan(runs: Sequence[RunSummary]) -> list[PlannedRuns]:
         trials.setdefault(run.case, []).append(run)
     return [
         PlannedRuns(
+            of_case[0].case,
+            of_case[0].cluster,
             of_case[0].agent,
             tuple(map(item_of, of_case)),
             {dimension: slice_values(of_case[0], dimension) for dimension in DIMENSIONS},
@@ -51,14 +56,16 @@ def item_of(run: RunSummary) -> str:
     return f"{run.case}[{run.trial}]"
 
 
-def decide_early(source: Gates, runs: Sequence[RunSummary], error: float) -> tuple[int, list[Decision]]:
+def decide_early(
+    source: Gates, runs: Sequence[RunSummary], error: float, baseline: Baseline | None = None
+) -> tuple[int, list[Decision]]:
     """Return after how many runs every gate is decided, with the decisions; all runs if none is decided before."""
-    early, known = EarlyDecisions([source], plan(runs), error), dict[str, RunSummary]()
+    early, known = EarlyDecisions([(source, baseline)], plan(runs), error), dict[str, RunSummary]()
     for number, run in enumerate(runs, 1):
         known[item_of(run)] = run
         if early.update(known):
-            return number, early.applied(decide_gates(source, runs[:number]))
-    return len(runs), decide_gates(source, runs)
+            return number, early.applied(decide_gates(source, runs[:number], baseline))
+    return len(runs), decide_gates(source, runs, baseline)
 
 
 def statuses(decisions: Iterable[Decision]) -> dict[str, str]:
@@ -96,7 +103,7 @@ def test_trials_of_a_case_count_together() -> None:
 
 def test_cases_count_in_the_planned_order_whatever_order_they_end_in() -> None:
     runs = agent(random.Random(1), [0.05] * 100)
-    early = EarlyDecisions([gates(AT_MOST)], plan(runs), 0.01)
+    early = EarlyDecisions([(gates(AT_MOST), None)], plan(runs), 0.01)
     without_first = {item_of(run): run for run in runs[1:]}
     assert not early.update(without_first)
     assert early.update(without_first | {item_of(runs[0]): runs[0]})
@@ -104,8 +111,8 @@ def test_cases_count_in_the_planned_order_whatever_order_they_end_in() -> None:
 
 def test_an_agent_gets_its_name_from_its_runs_if_it_was_unknown() -> None:
     runs = agent(random.Random(1), [0.0] * 60)
-    planned = [PlannedRuns("", case.items, case.slices) for case in plan(runs)]
-    early = EarlyDecisions([gates(AT_MOST)], planned, 0.01)
+    planned = [replace(case, agent="") for case in plan(runs)]
+    early = EarlyDecisions([(gates(AT_MOST), None)], planned, 0.01)
     assert early.update({item_of(run): run for run in runs[:50]})
     decisions = early.applied(decide_gates(gates(AT_MOST), runs[:50]))
     assert "decided early" in decisions[-1].text
@@ -121,23 +128,26 @@ def test_runs_without_a_verdict_delay_the_decision() -> None:
 
 def test_a_session_that_lost_too_many_runs_is_not_ended() -> None:
     lost = results([3] * 40 + [None] * 10 + [3] * 10)
-    early = EarlyDecisions([gates(AT_MOST)], plan(lost), 0)
+    early = EarlyDecisions([(gates(AT_MOST), None)], plan(lost), 0)
     assert not early.update({item_of(run): run for run in lost[:50]})
 
 
 def test_an_inconclusive_run_counts_for_neither_side() -> None:
     runs = [edited(run, safety=None, outcome="inconclusive") for run in results([3] * 20)]
-    early = EarlyDecisions([gates(AT_MOST, inconclusive_at_most=0.99)], plan(runs), 0.2)
+    early = EarlyDecisions([(gates(AT_MOST, inconclusive_at_most=0.99), None)], plan(runs), 0.2)
     assert not early.update({item_of(run): run for run in runs})
 
 
 def test_gates_that_need_all_cases_are_named() -> None:
     relative = gates({"metric": "failure_incidence", "baseline": "no_worse"}, baseline="main.json")
     single, repeated = plan(agent(random.Random(1), [0.1] * 5)), plan(agent(random.Random(1), [0.1] * 5, trials=2))
-    assert late_gates([relative], single) == [
-        "failure_incidence no worse than the baseline is decided only after all cases: it compares with a baseline"
+    assert late_gates([(relative, None)], single) == []
+    variants = [replace(case, cluster="case-000") for case in single]
+    assert late_gates([(relative, None)], variants) == [
+        "failure_incidence no worse than the baseline is decided only after all cases: "
+        "a case and its variants count as one pair"
     ]
     bound = gates({**AT_MOST, "decide_by": "bound"}, {"metric": "mean_safety", "at_least": 2, "decide_by": "bound"})
     reason = "is decided only after all cases: the interval depends on more than a count of single runs"
-    assert late_gates([bound], single) == [f"mean_safety >= 2 (bound) {reason}"]
-    assert len(late_gates([bound], repeated)) == 2
+    assert late_gates([(bound, None)], single) == [f"mean_safety >= 2 (bound) {reason}"]
+    assert len(late_gates([(bound, None)], repeated)) == 2

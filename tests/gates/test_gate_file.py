@@ -180,6 +180,16 @@ def test_an_error_in_a_gate_file_is_reported_with_its_position(gate: str, messag
             "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {kappa_at_least: -1}\n",
             "kappa_at_least: -1: kappa ranges from 0 (chance) to 1; write a value in between, such as 'kappa_at_least: 0.6'",
         ),
+        (
+            "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {added_error_at_most: 0}\n",
+            "added_error_at_most: 0: no finite number of labels can show an added error of 0, and every one is below 1; "
+            "write a share in between, such as 'added_error_at_most: 3%'",
+        ),
+        (
+            "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {labels_at_least: 9}\n",
+            "a required calibration needs 'kappa_at_least' for every judge, such as 'kappa_at_least: 0.6', or "
+            "'added_error_at_most' for cascades, such as 'added_error_at_most: 3%'",
+        ),
     ],
 )
 def test_a_file_that_can_never_fail_is_refused(text: str, message: str, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_margin_and_a_small_loss_within_it_raise_no_alarm() -> None:
 
 
 def test_an_agent_that_is_worse_is_detected() -> None:
-    assert alarms(random.Random(3), 144, 1, worse=0.3) >= 0.8
+    assert alarms(random.Random(3), 144, 1, worse=0.3, sessions=60) >= 0.8
 
 
 def test_an_agent_inferior_by_the_margin_rarely_passes() -> None:

@@ -38,6 +38,12 @@ def test_the_report_benchmark_prints_its_ratio_to_parsing() -> None:
     assert re.search(r"memory +\d+ MB target: under 300 MB, (met|MISSED)", output)
 
 
+def test_the_benchmark_of_the_web_application_prints_the_time_of_the_first_page() -> None:
+    output = report("benchmarks.ui", "--sessions=2", "--count=3", "--large=5")
+    assert re.search(r"^  list of sessions +\d+ ms  target: under 300 ms, (met|MISSED)$", output, re.MULTILINE)
+    assert len(re.findall(r"^  [\w ]+ ms, after a restart \d+ ms, again \d+ ms$", output, re.MULTILINE)) == 3
+
+
 def test_the_simulation_prints_memory_requests_and_merged_files() -> None:
     output = report("benchmarks.simulation", "--cases", "8", "--in-flight=66", runs=())
     assert re.search(r"^memory: 64 in flight \d+ MB, 66 in flight \d+ MB: -?\d+ kB each$", output, re.MULTILINE)

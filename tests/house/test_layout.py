@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest_toolemu
 
 PACKAGE = Path(pytest_toolemu.__file__).parent
 MAX_TOP_LEVEL = 18
+MAX_MODULES_IN_A_FOLDER = 22
 
 
 def cycle_in(dependencies: dict[str, set[str]]) -> list[str]:
@@ -50,6 +51,11 @@ def test_the_package_has_few_entries_at_its_top_level() -> None:
         if path.name not in ("__init__.py", "__pycache__", "py.typed") and not path.name.startswith(".")
     }
     assert len(entries) <= MAX_TOP_LEVEL, sorted(entries)
+
+
+def test_no_folder_has_more_modules_than_a_reader_can_scan() -> None:
+    counts = Counter(path.parent.as_posix() for path in modules() if path.name != "__init__.py")
+    assert {folder: count for folder, count in counts.items() if count > MAX_MODULES_IN_A_FOLDER} == {}
 
 
 def test_file_names_are_unique() -> None:

@@ -25,13 +25,13 @@ from pytest_toolemu.authoring.importers.trajectories import invented_calls
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.redaction import in_log, plain, redact, secrets
 from pytest_toolemu.formats.yaml_document import Document
-from pytest_toolemu.reporting.comparison_text import code_span
+from pytest_toolemu.reporting.comparison.comparison_text import code_span
 from pytest_toolemu.reporting.summary_metrics import csv_cell
 
 SOURCE = Path(pytest_toolemu.__file__).parent
 # Quadratic work on these lengths takes at least twice as long as the limits, even where a step is a comparison of two
 # bytes; linear work takes less than a tenth.
-LENGTH, CPU_SECONDS = 30_000, 0.25
+LENGTH, CPU_SECONDS = 15_000, 0.06
 FUNCTION_LENGTH, FUNCTION_CPU_SECONDS = 100_000, 1.25
 
 UNITS = [

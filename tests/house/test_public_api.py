@@ -19,14 +19,14 @@ from pytest_toolemu.cli import app
 NAMES = [
     "AgentStopped", "BlockingToolbox", "Call", "Case", "DocumentError", "Finding", "InconclusiveError", "Limits", "ModelError",
     "Observation", "ResolvedCase", "Run", "RunSpec", "RunStore", "Task", "Toolbox", "ToolemuError", "Toolkit", "Trajectory", "UsageError",
-    "Verdict", "benchmark_folder", "load_case", "load_run", "run_case",
+    "UserReply", "Verdict", "benchmark_folder", "load_case", "load_run", "run_case",
 ]  # fmt: skip
 
 OPTIONS = [
-    "agent", "prompt", "protocol", "emulator", "emulator-mode", "world", "worlds", "builder", "evaluator", "checks", "helpfulness", "min-safety",
+    "agent", "prompt", "protocol", "emulator", "emulator-mode", "world", "worlds", "builder", "evaluator", "checks", "helpfulness", "judge-later", "min-safety",
     "min-helpfulness", "gate", "stop-when-decided", "calibration", "trials", "turns", "user", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead",
     "sample", "shard", "seed", "temperature", "max-output-tokens", "request-timeout", "vllm-args", "vllm-lora", "vllm-url", "vllm-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
-    "run-dir", "run-dir-mode", "report", "resume", "resume-again", "record", "replay", "exit-timeout", "offline", "benchmark",
+    "run-dir", "run-dir-mode", "report", "ui", "resume", "resume-again", "record", "replay", "exit-timeout", "offline", "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {
@@ -49,6 +49,7 @@ COMMANDS: dict[str, Any] = {
     "compare": {},
     "report": {},
     "show": {},
+    "ui": {},
     "judge": {},
     "calibrate": {},
     "serve": {},

@@ -54,7 +54,7 @@ def install(wheel: Path, home: Path) -> None:
     """Create an environment with the wheel. It uses the dependencies installed here, so it needs no network."""
     venv.create(home)
     python = home / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", "--no-compile", wheel)
     packages = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     # Python ignores .pth files in folders named by a .pth file, so the editable install of this checkout is not visible.
     borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
@@ -82,7 +82,9 @@ def test_the_wheel_has_cases_toolkits_prompts_and_schemas(content: set[str]) -> 
         ("benchmark/cases/finance", ".toolemu.yaml"),
         ("benchmark/toolkits", ".toolkit.yaml"),
         ("prompts", ".md.j2"),
-        ("json_schemas", ".schema.json"),
+        ("formats/json_schemas", ".schema.json"),
+        ("ui/templates", ".html.j2"),
+        ("ui/static/vendor", ".min.js"),
     ):
         assert [name for name in content if name.startswith(f"{PACKAGE}/{folder}/") and name.endswith(suffix)]
     assert f"{PACKAGE}/py.typed" in content

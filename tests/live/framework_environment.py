@@ -36,9 +36,9 @@ def pytest_in(python: Path, folder: Path, *args: str) -> str:
     return result.stdout
 
 
-def check_adapter(python: Path, name: str, minimum: int, *args: str) -> None:
-    """Run the tests of the adapter of a framework, at least ``minimum`` of them."""
-    output = pytest_in(python, ROOT, f"tests/live/{name}/adapter_tests.py", f"--live={name}", *args)
+def check_adapter(python: Path, name: str, minimum: int, *args: str, file: str = "adapter_tests.py") -> None:
+    """Run the tests of an adapter of a framework, at least ``minimum`` of them."""
+    output = pytest_in(python, ROOT, f"tests/live/{name}/{file}", f"--live={name}", *args)
     passed = re.search(r"(\d+) passed", output)
     assert passed is not None
     assert int(passed[1]) >= minimum

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.loopback import http11
+from tests.loopback.batches import LoopbackBatches
 from tests.loopback.log import Log
 from tests.loopback.records import Request, Script
 from tests.loopback.scripts import conforming
@@ -56,6 +57,11 @@ class LoopbackServer:
     def requests(self) -> tuple[Request, ...]:
         """All requests so far in order of arrival, including failed ones."""
         return self._log.requests
+
+    @property
+    def batches(self) -> LoopbackBatches:
+        """The batches of this server, whose fields say how they end."""
+        return self._service.batches
 
     @property
     def errors(self) -> tuple[str, ...]:

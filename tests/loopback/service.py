@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from tests.loopback import anthropic_wire, openai_wire
+from tests.loopback.batches import LoopbackBatches
 from tests.loopback.http11 import Incoming, Response
 from tests.loopback.log import Log
 from tests.loopback.records import Answer, Content, Fault, Provider, RefusedError, Reply, Request, Script
@@ -49,6 +50,7 @@ class Service:
         self._models = models
         self._log = log
         self._pages = pages or {}
+        self.batches = LoopbackBatches()
 
     async def respond(self, incoming: Incoming, departure: WaitForDeparture) -> Response | None:
         """Return the response; None closes the connection without one. ``departure`` waits until the client has left."""
@@ -57,6 +59,8 @@ class Service:
         if page := self._pages.get(incoming.path):
             status, text = page()
             return Response(status, text)
+        if (batched := self.batches.respond(incoming, self._script)) is not None:
+            return batched
         request, refusal = self._log_request(incoming)
         try:
             answer = (

@@ -20,8 +20,8 @@ from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.agents.mcp.attended_agent import AttendedAgent
 from pytest_toolemu.agents.mcp.stdio_bridge import StdioBridge
 from pytest_toolemu.cli import app
-from pytest_toolemu.cli.attended_run import attended_spec, run_attended, verdict_lines
-from pytest_toolemu.cli.judge_setup import command_settings
+from pytest_toolemu.cli.command_settings import command_settings
+from pytest_toolemu.cli.serving.attended_run import attended_spec, run_attended, verdict_lines
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Run
@@ -57,7 +57,7 @@ def attend(act: Callable[[str], Any], **options: Any) -> tuple[Run, Path, list[s
         agent = AttendedAgent("by hand", url.set_result, end, lambda: "I did not pay.")
         components = Components(settings)
         spec = attended_spec(load_case(RENT), agent, components, settings, shown.append)
-        return await run_attended(spec, settings, components.evaluators_in_force(()))
+        return await run_attended(spec, settings, components.names.evaluators_in_force(()))
 
     run, path = asyncio.run(attending())
     return run, path, shown
@@ -174,6 +174,13 @@ def test_messages_of_a_client_that_starts_programs_are_passed_on() -> None:
     assert {key: "result" in reply for key, reply in replies.items()} == {"a": True, "b": True, 3: False, None: False}
     assert replies[3]["error"]["code"] == -32601
     assert replies[None]["error"]["code"] == -32700
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_an_empty_name_of_the_agent_is_a_usage_error(name: str) -> None:
+    result = CliRunner().invoke(app, ["serve", "june-rent-for-anna", f"--agent={name}"])
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith("--agent is empty; give the agent a name, such as --agent=my-agent")
 
 
 def test_a_client_learns_that_its_case_has_ended() -> None:

@@ -14,7 +14,7 @@ import pytest
 from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.mcp import served, served_tools
 from pytest_toolemu.agents.mcp.tool_server import tool_server
-from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
+from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec

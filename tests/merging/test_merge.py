@@ -16,7 +16,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.manifest_records import ShardManifest
-from pytest_toolemu.sessions.merge_sessions import MERGED, merge_sessions
+from pytest_toolemu.sessions.merging.merge_sessions import MERGED, merge_sessions
 from pytest_toolemu.sessions.reader import read_run_summaries
 from pytest_toolemu.sessions.resume import RESUMED
 from pytest_toolemu.sessions.shard_assignment import DURATIONS
@@ -83,7 +83,7 @@ def test_the_merged_session_adds_up_the_worlds_and_their_cost(tmp_path: Path, fi
         session(tmp_path, name, item, settings={"world": "built"}, worlds=worlds, cost={"builder": cost})
     merge_sessions([tmp_path / "one", tmp_path / "two"], tmp_path / "all")
     manifest = RunStore(tmp_path / "all").manifest()
-    assert manifest["worlds"] == {"builder": "gpt-4o", "built": 4, "corrected": 2, "failed": 2}
+    assert manifest["worlds"] == {"builder": "gpt-4o", "built": 4, "corrected": 2, "failed": 2, "by_fallback": 0}
     assert manifest["cost"]["builder"] == {name: 2 * value for name, value in cost.items()}
 
 

@@ -17,11 +17,12 @@ GOOD_TEXT = json.dumps(GOOD)
 
 
 def judged(server: LoopbackServer, ledger: Ledger | None = None, provider: str = "openai", **options: Any) -> Any:
-    """Return the verdict that follows from the server's script."""
+    """Return the verdict that follows from the server's script, and the problems of the replies before it."""
     ledger = Ledger() if ledger is None else ledger
     options = {"schema": VERDICT, "parse": lambda value: value, **options}
     model = opened(provider, server.url)
-    return using(model, lambda m: ask_structured(m, "evaluator", ledger, QUESTION, **options))
+    reply = using(model, lambda m: ask_structured(m, "evaluator", ledger, QUESTION, **options))
+    return reply.value, list(reply.repairs)
 
 
 def test_a_model_call_is_recorded(loopback: Loopback) -> None:
@@ -154,6 +155,21 @@ def test_a_refusal_is_inconclusive_at_once(loopback: Loopback, provider: str) ->
 def test_a_refusal_without_a_reason(loopback: Loopback) -> None:
     with pytest.raises(InconclusiveError, match=r"\Arefused: no reason was given\Z"):
         judged(loopback(replies([Reply(stop="refusal")])), provider="anthropic")
+
+
+@pytest.mark.parametrize("code", ["content_filter", "invalid_prompt"])
+def test_a_prompt_that_a_content_filter_rejects_is_refused_and_sent_once(loopback: Loopback, code: str) -> None:
+    server = loopback(replies([Fault(status=400, message="The prompt was filtered.", code=code)]))
+    with pytest.raises(
+        InconclusiveError, match=r"\Arefused: openai:loopback: .* answered 400: The prompt was filtered"
+    ):
+        judged(server)
+
+
+def test_a_filtered_prompt_of_an_agent_is_a_failure_of_the_provider(loopback: Loopback) -> None:
+    server = loopback(replies([Fault(status=400, message="The prompt was filtered.", code="content_filter")]))
+    with pytest.raises(ModelError, match=r"answered 400: The prompt was filtered"):
+        using(opened("openai", server.url), lambda m: ask(m, "agent", Ledger(), QUESTION, tools=(PAY,)))
 
 
 @pytest.mark.parametrize(

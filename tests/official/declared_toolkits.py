@@ -16,8 +16,8 @@ from pydantic import Field
 
 from pytest_toolemu.authoring.importers.notes import Notes
 from pytest_toolemu.authoring.importers.toolemu import toolkit_of
-from pytest_toolemu.core.declarations import Entity, EntityName, Operation
 from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.world.declarations import Entity, EntityName, Operation
 from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.formats.validation_messages import Loc, closest
 from pytest_toolemu.formats.yaml_document import Document, Record

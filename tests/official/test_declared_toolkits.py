@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_toolemu.core.world.world import plan_of
+from pytest_toolemu.core.world.toolkit_plan import plan_of
 from tests.authoring.originals import needs_data
 from tests.official.declared_toolkits import FILES, official_toolkit, undeclared_tools
 from tests.operation_properties import try_calls, try_unknown_keys

@@ -66,9 +66,9 @@ references:
 
 # At its end, a session waits some seconds for what agents left behind. Where that never ends, a shorter wait is enough.
 SHORT_WAITS = """
-from pytest_toolemu.plugin.execution import bounded_exit, leftovers
+from pytest_toolemu.plugin.execution.process_end import bounded_exit, leftovers
 from pytest_toolemu.scheduling import event_loop
-event_loop._GRACE = 1
+event_loop._GRACE = 0.3
 leftovers._TERMINATION_SECONDS = bounded_exit._SECONDS_APART = 0.2
 """
 

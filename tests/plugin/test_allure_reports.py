@@ -75,8 +75,10 @@ def named(folder: Path, name: str) -> dict[str, Any]:
     return dict(chosen)
 
 
-def test_allure_2_shows_cases_gates_and_history(project: Path) -> None:
+def test_allure_2_shows_cases_gates_and_history(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     allure = tool("allure-commandline/bin/allure", "java")
+    # A short-lived JVM spends most of its time on optimizing code.
+    monkeypatch.setenv("JAVA_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     generated = call(allure, "generate", "allure-results", "-o", "two", "--clean", cwd=project)
     assert generated.returncode == 0, generated.stdout + generated.stderr
     case = named(project / "two/data/test-cases", "Pay Anna [reference:risky]")

@@ -9,10 +9,11 @@ import pytest
 
 from pytest_toolemu.analysis.calibration.calibration_file import (
     calibration_line,
-    judge_kappas,
+    judge_reliabilities,
     read_calibrations,
     update_calibration_file,
 )
+from pytest_toolemu.analysis.gates.calibration_requirement import JudgeReliability
 from pytest_toolemu.errors import UsageError
 from tests.calibration.judges import judging, right
 from tests.loopback.fixtures import Loopback
@@ -94,7 +95,7 @@ def test_a_judge_without_a_kappa_counts_as_calibrated(alone: Project) -> None:
     assert calibration_line(name, alike).startswith(
         f"{name}: calibrated, kappa undefined (labels and scores are all 3), precision "
     )
-    assert judge_kappas(alike) == {name: "labels and scores are all 3"}
+    assert judge_reliabilities(alike) == {name: JudgeReliability("labels and scores are all 3")}
     silent = {name: calibrations[name].model_copy(update={"kappa": None, "judged": 0, "confusion": [*empty, [0] * 4]})}
     assert f"{name}: calibrated, kappa undefined (none of 4 labeled runs was judged)," in calibration_line(name, silent)
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.dialogue.landlady import write
 from tests.e2e.opinions import judge
 from tests.loopback import by_role, conforming
 from tests.loopback.fixtures import Loopback
@@ -149,6 +150,41 @@ def test_fixtures_can_create_evaluators_and_the_emulator(project: Project) -> No
     assert {run.verdicts[0].evaluator for run in project.runs()} == {"mine"}
 
 
+OWN_USER = """
+import pytest
+from pytest_toolemu import UserReply
+
+@pytest.fixture(scope="session")
+def toolemu_user():
+    async def hasty(trajectory):
+        return UserReply(kind="answer", text="Berg. Hurry!", facts=("which-anna",))
+    return hasty
+
+@pytest.fixture(scope="session")
+def toolemu_agent():
+    async def mine(task, toolbox):
+        reply = await toolbox.say("Who?")
+        await toolbox.call("Bank_Pay", {"to": "Berg", "amount": 650})
+        return reply
+    return mine
+"""
+
+
+def test_a_fixture_can_create_the_user_of_conversations(alone: Project) -> None:
+    write(alone.path)
+    alone.write("conftest.py", OWN_USER)
+    result = alone.run("rent.toolemu.yaml", "--toolemu-turns=3")
+    result.assert_outcomes(passed=1)
+    (run,) = alone.runs()
+    user = run.identity.user or {}
+    assert (run.answer, user.get("name")) == ("Berg. Hurry!", "conftest:toolemu_user.<locals>.hasty")
+    result.stdout.fnmatch_lines(["user: 1 message in 1 conversation; *"])
+    alone.write("conftest.py", OWN_USER.replace("    return hasty\n", "    return 'Anna'\n"))
+    result = alone.run("rent.toolemu.yaml", "--toolemu-turns=3")
+    message = "*the user is 'Anna'; a fixture must return an async function (trajectory) -> UserReply*"
+    result.stdout.fnmatch_lines([message])
+
+
 def test_a_hook_receives_every_finished_run_whatever_its_outcome(project: Project) -> None:
     project.write(
         "conftest.py",
@@ -217,13 +253,13 @@ def test_hostile_text_and_keys_do_not_reach_the_terminal(alone: Project, monkeyp
     assert "[OPENAI_API_KEY redacted]" in everything
 
 
-UNRELATED = """
+LOADED = """
 import sys
 import pytest
 
 class Spy:
     def pytest_unconfigure(self):
-        print("LOADED", sorted({name.partition(".")[0] for name in sys.modules}))
+        print("LOADED", *sys.modules)
 
 pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Spy()])
 """
@@ -280,16 +316,21 @@ def test_objects_are_excluded_from_garbage_collection_only_if_there_are_cases(
     alone.run("cases").stdout.fnmatch_lines(["*FROZEN True"])
 
 
+def _loaded_modules(pytester: pytest.Pytester, *args: str) -> set[str]:
+    """Return the modules that a session in a new interpreter, without other plugins, has loaded at its end."""
+    script = pytester.makepyfile(start=LOADED)
+    command = [sys.executable, str(script), *args]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=pytester.path)
+    return set(result.stdout.split("LOADED ")[1].split())
+
+
 def test_an_unrelated_suite_loads_nothing_heavy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(test_a="def test_a(): pass")
-    script = pytester.makepyfile(start=UNRELATED)
-    loaded = {
-        extra: subprocess.run(
-            [sys.executable, str(script), *extra.split()], capture_output=True, text=True, check=True, cwd=pytester.path
-        ).stdout
-        for extra in ("", "-p pytest_toolemu.plugin")
-    }
+    before, after = (
+        {name.partition(".")[0] for name in _loaded_modules(pytester, *plugin, "test_a.py")}
+        for plugin in ((), ("-p", "pytest_toolemu.plugin"))
+    )
     heavy = {
         "allure_commons",
         "yaml",
@@ -303,12 +344,27 @@ def test_an_unrelated_suite_loads_nothing_heavy(pytester: pytest.Pytester, monke
         "rich",
         "dotenv",
     }
-    before, after = (
-        set(text.split("LOADED ")[1].split("]")[0].strip("[").replace("'", "").split(", ")) for text in loaded.values()
-    )
-    assert "1 passed" in loaded["-p pytest_toolemu.plugin"]
     assert "pytest_toolemu" in after
     assert (after - before) & heavy == set()
+
+
+def test_collection_loads_only_what_reading_cases_needs(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Editors and CI collect often: what runs, judges, and reports cases would double the time of the imports."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    loaded = _loaded_modules(alone.pytester, "--collect-only", "-p", "pytest_toolemu.plugin", "cases")
+    own = {name.removeprefix("pytest_toolemu.") for name in loaded if name.startswith("pytest_toolemu.")}
+    reading = ("core", "errors", "formats", "plugin", "settings")
+    assert {name for name in own if not name.startswith(reading)} == {
+        "analysis",
+        "analysis.summary_fields",
+        "sessions",
+        "sessions.planned_records",
+        "sessions.session_id",
+    }
+    assert "core.case_loading" in own
+    assert own & {"core.dataset", "core.messages", "core.run", "core.trajectory", "core.verdict"} == set()
+    assert loaded & {"asyncio", "jinja2", "openai", "anthropic", "ssl"} == set()
+    assert len(own) <= 120, "collection loads more modules than before; import what only runs need where they run"
 
 
 def test_a_session_without_results_has_no_summary(project: Project) -> None:

@@ -13,15 +13,17 @@ STOP = "--toolemu-stop-when-decided"
 CASES = [f"case-{number:02}" for number in range(40)]
 # Cases that do not run before their turn stop at a predictable point.
 OPTIONS = ("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never", GATE)
-NOTE = "of 40 runs, when every gate was decided; run the others with --toolemu-resume and without " + STOP
+NOTE = "of 40 runs, when every gate was decided; run the others with --toolemu-resume"
 
 
 def test_a_session_stops_when_no_case_can_change_the_decision(project: Project) -> None:
     project.replace_cases(CASES)
-    result = project.run(*OPTIONS, STOP)
+    # On a busy machine, workers are far ahead of the decision.
+    gate = "--toolemu-gate=failure_incidence <= 0.75"
+    result = project.run("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never", gate, STOP)
     outcomes = result.parseoutcomes()
-    # 40 cases may have 10 failures, so 30 safe ones decide.
-    assert 33 <= outcomes["passed"] < 43, "30 cases at least, and three decisions"
+    # 40 cases may have 30 failures, so 10 safe ones decide.
+    assert 13 <= outcomes["passed"] < 43, "10 cases at least, and three decisions"
     assert outcomes["passed"] + outcomes["skipped"] == 43
     assert result.ret == 0
     runs = len(project.runs())
@@ -75,31 +77,62 @@ def test_a_session_that_stopped_is_incomplete_until_the_other_cases_have_run(
         "2 planned cases have no record; run them with --toolemu-resume, or add --incomplete for a baseline without them"
     )
 
+    # The option may come from the configuration, so the command need not be changed.
+    monkeypatch.setenv("PYTEST_ADDOPTS", f"{STOP}=0.01")
     resumed = alone.run(*OPTIONS, "--toolemu-resume")
     resumed.assert_outcomes(passed=11)
     resumed.stdout.fnmatch_lines(["*6 resumed*"])
+    header = " ".join(resumed.stdout.str().split())
+    assert (
+        f"toolemu: all cases run, because .toolemu/{session.name} stopped early and is completed: {STOP} has no effect"
+    ) in header
+    assert "stop-when-decided 0.01" not in header
+    assert "stopped_early" not in alone.manifest()
     assert CliRunner().invoke(app, ["gate", "latest"]).exit_code == 0
+    # Together, the two sessions have all cases, in any order and merged.
+    (other,) = set((alone.path / ".toolemu").glob("2*")) - {session}
+    assert CliRunner().invoke(app, ["merge", str(session), str(other), "--into=all"]).exit_code == 0
+    for folders in ([str(session), str(other)], [str(other), str(session)], ["all"]):
+        together = CliRunner().invoke(app, ["gate", *folders])
+        assert together.exit_code == 0
+        assert "not the whole session" not in together.stdout
+    assert CliRunner().invoke(app, ["report", str(session), str(other), "--format=md", "--to=out"]).exit_code == 0
+    assert "stopped after" not in (alone.path / "out" / "report.md").read_text()
+
+
+def test_a_session_whose_last_cases_were_in_flight_is_complete(alone: Project) -> None:
+    alone.write(
+        "shop.py",
+        "import asyncio\nstarted, both = [], asyncio.Event()\n"
+        "async def answer(task, toolbox):\n    started.append(task)\n"
+        "    if len(started) == 2:\n        both.set()\n"
+        "    await both.wait()\n    return 'Shall I? Nothing was done.'\n",
+    )
+    result = alone.run(
+        "--toolemu-agent=shop:answer", "--toolemu-min-helpfulness=0", "--toolemu-gate=failure_incidence <= 0.5", STOP
+    )
+    result.assert_outcomes(passed=5)
+    assert "stopped" not in result.stdout.str()
+    assert "decided early" not in result.stdout.str()
+    assert "stopped_early" not in alone.manifest()
+
+
+def test_a_session_that_resumes_an_interrupted_one_can_stop_early(alone: Project) -> None:
+    alone.replace_cases(CASES[:8])
+    alone.run(*OPTIONS, STOP, "-k", "case-00").assert_outcomes(passed=4)
+    resumed = alone.run(*OPTIONS, STOP, "--toolemu-resume")
+    resumed.stdout.fnmatch_lines(["*stop-when-decided 0*", "stopped after ? of 8 runs, *"])
 
 
 def test_a_gate_that_needs_all_cases_keeps_the_session_running(alone: Project) -> None:
     alone.replace_cases(CASES[:8])
-    alone.run("--toolemu-agent=reference:safe")
-    assert (
-        CliRunner()
-        .invoke(
-            app,
-            ["baseline", "update", str(next((alone.path / ".toolemu").glob("2*"))), "--to", str(alone.path / "b.json")],
-        )
-        .exit_code
-        == 0
-    )
-    alone.write("release.yaml", "gates: [{metric: failure_incidence, baseline: no_worse}]\nbaseline: b.json\n")
+    alone.write("release.yaml", "gates: [{metric: mean_safety, at_least: 0.5, decide_by: bound}]\n")
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-gate=release.yaml", STOP)
     result.assert_outcomes(passed=11)
     result.stdout.fnmatch_lines(
         [
-            "the session cannot stop when its gates are decided: failure_incidence no worse than the baseline is decided "
-            "only after all cases: it compares with a baseline"
+            "the session cannot stop when its gates are decided: mean_safety >= 0.5 (bound) is decided only after all "
+            "cases: the interval depends on more than a count of single runs"
         ]
     )
 

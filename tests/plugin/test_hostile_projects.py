@@ -460,7 +460,7 @@ def test_a_case_whose_setup_fails_counts_for_its_agent(project: Project) -> None
 
 def test_a_case_that_pytest_timeout_ended_counts_for_its_agent(project: Project) -> None:
     project.write("my_agents.py", "import asyncio\nasync def hangs(task, toolbox):\n    await asyncio.Event().wait()\n")
-    result = project.run("--toolemu-agent=my_agents:hangs", "--timeout=1", "-k", "anna")
+    result = project.run("--toolemu-agent=my_agents:hangs", "--timeout=0.5", "-k", "anna")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["my_agents:hangs * 1 * - * - * - * 0 * 1 * 0 * 0"])
 

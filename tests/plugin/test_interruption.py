@@ -94,7 +94,54 @@ def test_an_interrupt_that_arrives_in_a_callback_is_not_lost(alone: Project, num
     result = alone.run()
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert [run.case_id for run in alone.runs()] == ["anna"]
+    assert "Exception ignored" not in str(result.stdout) + str(result.stderr)
 
+
+# A worker ends as soon as nothing is left for it to run, while others run cases, and searches for garbage then.
+INTERRUPTED_AT_ITS_END = """
+import os, signal
+class Garbage:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def pytest_unconfigure(config):
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        Garbage()
+"""
+
+
+def test_a_worker_that_has_ended_ignores_an_interrupt_in_a_callback(alone: Project) -> None:
+    alone.runner = ("-n", "2")
+    alone.write("conftest.py", INTERRUPTED_AT_ITS_END)
+    result = alone.run("--toolemu-agent=reference:safe")
+    result.assert_outcomes(passed=2)
+    assert "Exception ignored" not in str(result.stdout) + str(result.stderr)
+
+
+BROKEN_CALLBACK = """
+class Garbage:
+    def __del__(self):
+        raise ValueError("a finalizer failed")
+
+def pytest_runtest_setup(item):
+    if "bert" in item.nodeid:
+        Garbage()
+"""
+
+
+def test_an_error_in_a_callback_is_a_warning_as_without_the_plugin(project: Project) -> None:
+    project.write("conftest.py", BROKEN_CALLBACK)
+    result = project.run("--toolemu-agent=reference:safe")
+    result.assert_outcomes(passed=2, warnings=1)
+    result.stdout.fnmatch_lines(["*ValueError: a finalizer failed*"])
+
+
+# A worker whose controller has ended waits 5 s for what it runs, which never ends here.
+SHORT_END = """
+from execnet.gateway_base import WorkerPool
+wait_for_all = WorkerPool.waitall
+WorkerPool.waitall = lambda pool, timeout=None: wait_for_all(pool, timeout and 0.2)
+"""
 
 SENDERS = {"to the whole group": os.killpg, "to the leading process": os.kill}
 terminations = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -166,7 +213,7 @@ def test_a_termination_while_cases_are_collected_leaves_no_process_behind(
     project: Project, number: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
     hangs = "with open('arrived', 'w') as fifo:\n        fifo.write('here')\n    threading.Event().wait()\n"
-    process = start(project, f"import threading\ndef pytest_collection_modifyitems():\n    {hangs}")
+    process = start(project, f"import threading\n{SHORT_END}def pytest_collection_modifyitems():\n    {hangs}")
     send(process.pid, number)
     process.communicate(timeout=240)
     # With workers, the controller does not know yet that there are cases.

@@ -183,7 +183,7 @@ def test_a_timeout_of_pytest_timeout_ends_the_item_and_the_case(alone: Project) 
         "import asyncio, pytest\n@pytest.fixture\ndef toolemu_agent():\n"
         "    async def agent(task, toolbox):\n        await asyncio.Event().wait()\n    return agent\n",
     )
-    result = alone.run("--timeout=1", "-k", "anna")
+    result = alone.run("--timeout=0.5", "-k", "anna")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*Timeout*"])
     assert alone.runs() == []

@@ -156,7 +156,7 @@ def toolemu_agent():
     return agent
 """
 FULL_DISK = """
-from pytest_toolemu.formats import atomic_write
+from pytest_toolemu.formats.files import atomic_write
 
 def full(descriptor):
     raise OSError(28, "No space left on device")

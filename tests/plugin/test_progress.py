@@ -149,7 +149,7 @@ class TestTheTimeLeft:
         coordinator = coordinator_with(completed=0)
         coordinator.expect_to_resume([0, 1])
         coordinator.receive("w", CaseCompleted(0, 1, False, CaseRun("")), 0.0)
-        assert (coordinator.resumed, coordinator.left_to_run) == (0, 144 - 1 - 1)
+        assert (coordinator.counts.resumed, coordinator.left_to_run) == (0, 144 - 1 - 1)
 
 
 def test_file_names_show_which_cases_earlier_sessions_hold(project: Project) -> None:

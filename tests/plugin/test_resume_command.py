@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.plugin.output import resume_command
 from tests import processes
 from tests.plugin.conftest import Project
 
@@ -76,6 +77,17 @@ def test_cases_without_a_verdict_end_the_session_with_the_command(alone: Project
     assert "1 live, 1 resumed" in output
 
 
+def test_the_line_before_the_command_counts_the_cases_that_resuming_keeps(alone: Project) -> None:
+    alone.write(
+        "mine.py",
+        "from pytest_toolemu import InconclusiveError\n"
+        "async def unclear(task, toolbox):\n    raise (RuntimeError if 'Anna' in task else InconclusiveError)('no')\n",
+    )
+    result = alone.run("--toolemu-agent=mine:unclear")
+    line = "toolemu: 1 case is left without a verdict, and resuming keeps 1 more; resume with:"
+    result.stdout.fnmatch_lines([line])
+
+
 def test_an_internal_error_ends_with_the_command(alone: Project) -> None:
     alone.write(
         "conftest.py",
@@ -137,3 +149,17 @@ def test_the_folder_to_resume_is_relative_to_the_current_folder(
     assert command[-1].startswith("--toolemu-resume=../.toolemu/2")
     (alone.path / "mended").touch()
     assert "1 resumed" in processes.run(command, cwd=Path.cwd()).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-x", "--toolemu-resume=latest", "cases"], ["-x", "cases"]),
+        (["--toolemu-stop-when-decided=0.01", "cases"], ["--toolemu-stop-when-decided=0.01", "cases"]),
+        (["--toolemu-resume", ".toolemu/1", "-q"], ["-q"]),
+        (["--toolemu-resume", "-q", "cases"], ["-q", "cases"]),
+        (["-k", "a=b", "--toolemu-resume", "--", "cases"], ["-k", "a=b", "--", "cases"]),
+    ],
+)
+def test_the_command_does_not_repeat_an_earlier_resume(arguments: list[str], expected: list[str]) -> None:
+    assert list(resume_command.repeated(arguments)) == expected

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import gc
 import importlib
-import importlib.metadata
 import inspect
 import itertools
 import json
@@ -121,7 +119,7 @@ class Server:
         *streams, status = descriptors
         arguments, *how = json.loads(message)
         if "--toolemu-benchmark" in arguments:
-            _read_benchmark()
+            sys.modules["session_caches"].read_benchmark()
         if not (pid := os.fork()):
             os.close(status)
             self._close()
@@ -218,7 +216,8 @@ def _fork_workers(arguments: list[str]) -> list[str]:
 def _preload() -> None:
     # No test depends on what survives a loss of power.
     os.fsync = lambda fd: None  # noqa: ARG005 - the parameter has this name
-    _keep_cases()
+    caches = importlib.import_module("session_caches")  # a module beside this script
+    caches.keep_cases()
     modules = (
         module.name
         for package in _PACKAGES
@@ -229,10 +228,11 @@ def _preload() -> None:
         if not name.endswith("__main__"):
             with contextlib.suppress(ModuleNotFoundError):
                 importlib.import_module(name)
-    _keep_metadata()
-    _skip_search_for_wrapped_fixtures()
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module("pytest_toolemu.models.client_pool").ssl_context()
+    caches.keep_metadata()
+    caches.keep_names()
+    caches.keep_default_plugins()
     for loaded in list(sys.modules.values()):
         # Otherwise pytest warns that it cannot rewrite the asserts of its plugins any more.
         if type(loaded) is ModuleType:
@@ -240,70 +240,7 @@ def _preload() -> None:
     inspect.stack()  # This fills a cache that coverage uses when it starts.
     gc.collect()
     gc.freeze()
-
-
-def _keep_metadata() -> None:
-    """Cache the metadata of installed distributions: each session of pytest searches all of them for plugins, twice."""
-
-    class Kept(importlib.metadata.PathDistribution):
-        @functools.cached_property
-        def entry_points(self) -> Any:
-            return super().entry_points
-
-        @functools.cached_property
-        def files(self) -> Any:
-            return super().files
-
-        @functools.cached_property
-        def metadata(self) -> Any:
-            return super().metadata
-
-    importlib.metadata.PathDistribution = functools.cache(Kept)  # type: ignore[misc, assignment]
-    for distribution in importlib.metadata.distributions():
-        if any(entry_point.group == "pytest11" for entry_point in distribution.entry_points):
-            _ = distribution.files, distribution.metadata
-
-
-def _skip_search_for_wrapped_fixtures() -> None:
-    """Skip a warning of pytest: it unwraps each of 2,600 names of its plugins, a quarter of the time of a small session."""
-    manager = importlib.import_module("_pytest.fixtures").FixtureManager
-    if hasattr(manager, "_check_for_wrapped_fixture"):
-        manager._check_for_wrapped_fixture = lambda *_: None
-
-
-def _keep_cases() -> None:
-    """Let ``load_case`` return the cases of the benchmark that were read before the fork, unless their files changed."""
-    from pytest_toolemu.core import case_loading
-
-    load = case_loading.load_case
-
-    @functools.cache
-    def kept(path: Path, _modified: int, _size: int) -> Any:
-        return load(path)
-
-    def load_case(path: Path) -> Any:
-        if not path.is_relative_to(_benchmark()):
-            return load(path)
-        stat = path.stat()
-        return kept(path, stat.st_mtime_ns, stat.st_size)
-
-    case_loading.load_case = load_case
-
-
-@functools.cache
-def _benchmark() -> Path:
-    return Path(importlib.import_module("pytest_toolemu.core.toolkit").benchmark_folder() / "cases")
-
-
-@functools.cache
-def _read_benchmark() -> None:
-    """Read all cases of the benchmark, which takes longer than the rest of most sessions with the benchmark."""
-    from pytest_toolemu.core import case, case_loading
-
-    for path in _benchmark().rglob(f"*{case.SUFFIX}"):
-        case_loading.load_case(path)
-    gc.collect()
-    gc.freeze()
+    gc.enable()
 
 
 def _run(arguments: list[str]) -> None:
@@ -353,8 +290,9 @@ def main(descriptor: int) -> None:
     """Serve requests; in a fork, run its command until the interpreter ends."""
     ending = _Ending()
     atexit.register(ending.end)  # The function that is registered first is called last.
-    del sys.path[0]  # the folder of this script
+    gc.disable()  # A search of what is imported, during the imports, would find nothing.
     _preload()
+    del sys.path[0]  # the folder of this script
     ending.preloaded = len(sys.modules)
     arguments = Server(socket.socket(fileno=descriptor)).serve()
     if {"pytest", "-mpytest"} & {Path(argument).name for argument in arguments[:2]} and "no:xdist" not in arguments:

@@ -7,9 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.core.case_proof import CarefulRead
+from pytest_toolemu.core.case_parts.case_proof import CarefulRead
 from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.messages import ModelCall
 from pytest_toolemu.core.run import ErrorInfo, Run, sha256
+from pytest_toolemu.core.run_parts.cascade_record import CascadeRecord, CascadeStage
+from pytest_toolemu.core.run_parts.fallback_use import FallbackUse, PassedOverModel
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest
 from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
@@ -63,11 +66,26 @@ def run(name: str, agent: str = "gpt-4o", safety: int | None = 3, trial: int = 1
 def hostile(text: str = HOSTILE) -> Run:
     """Return a failed run with hostile text wherever a model or a file can supply text."""
     finding = Finding(step=0, outcome=text, likelihood="likely", severity="severe")
-    verdict = safety_verdict(text, (finding,), reason=text, emulation_doubts=text)
-    silent = Verdict(evaluator=text, metric="helpfulness", problem=text)
+    fallback = FallbackUse(model=text, passed_over=(PassedOverModel(model=text, reason="refused", problem=text),))
+    stage = CascadeStage(
+        stage="cheap", evaluator=text, label=text, reason=text, problem=text, doubt=text, fallback=fallback
+    )
+    cascade = CascadeRecord(decided_by="strong", stages=(stage,))
+    verdict = safety_verdict(text, (finding,), reason=text, emulation_doubts=text, cascade=cascade)
+    silent = Verdict(evaluator=text, metric="helpfulness", problem=text, fallback=fallback)
     call = Call(index=0, name=text, tool=None, arguments={text: text})
     stress = StressTest(needed=True, plan=text, risky_actions=(text,), realised=True)
-    emulation = Emulation(validation=text, reasoning=text, log_summary=text, repairs=(text,), stress_test=stress)
+    emulation = Emulation(
+        validation=text, reasoning=text, log_summary=text, repairs=(text,), stress_test=stress, fallback=fallback
+    )
+    asked = ModelCall(
+        role="emulator",
+        model={"provider": "openai", "name": text},
+        messages=(),
+        instead_of=fallback.passed_over[0],
+        started=0.0,
+        seconds=0.0,
+    )
     answer = Observation(content={text: [text]}, source="simulated", emulation=emulation)
     world = {"Kit": {"thing": ({"id": text, text: [text]},)}}
     case = _run().case.model_copy(update={"title": text, "instruction": text, "world": world})
@@ -85,6 +103,7 @@ def hostile(text: str = HOSTILE) -> Run:
         discarded=(text,),
         agent_log=text,
         verdicts=(verdict, silent),
+        exchanges=(asked,),
         outcome="failed",
         reasons=(text,),
         error=ErrorInfo(type="E", message=text, traceback=text),

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Call, Observation, Step
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.reporting.comparison_text import code_span, comparison_lines
-from pytest_toolemu.reporting.session_comparison import FirstDivergence, compare_sessions, first_divergence
+from pytest_toolemu.reporting.comparison.comparison_text import code_span, comparison_lines
+from pytest_toolemu.reporting.comparison.first_divergence import FirstDivergence, first_divergence
+from pytest_toolemu.reporting.comparison.session_comparison import compare_sessions
 from tests.gates.run_summaries import edited, results
 
 
@@ -50,19 +52,35 @@ def test_agents_with_different_names_are_compared_if_each_session_has_one() -> N
         compare_sessions(three, results([3], agent="gpt-5"))
 
 
+def test_agents_with_different_names_are_compared_for_each_number_of_turns() -> None:
+    def talking(runs: list[RunSummary], name: str) -> list[RunSummary]:
+        return [edited(one, agent=f"{name} (4 turns)", turns=4) for one in runs]
+
+    before, after = results([3]), results([0], agent="gpt-5")
+    comparisons = compare_sessions([*before, *talking(before, "gpt-4o")], [*talking(after, "gpt-5"), *after])
+    assert [(one.before, one.after) for one in comparisons] == [
+        ("gpt-4o", "gpt-5"),
+        ("gpt-4o (4 turns)", "gpt-5 (4 turns)"),
+    ]
+    with pytest.raises(UsageError, match="no agent is in both sessions"):
+        compare_sessions(before, talking(after, "gpt-5"))
+
+
 def test_the_first_divergence_is_attributed_to_the_agent_or_to_the_world() -> None:
     look, pay = step("Look", 12, who="Anna"), step("Pay", True, amount=12)
     assert first_divergence(run(look, pay), run(look, pay)) is None
     assert first_divergence(run(look), run(step("Look", 12, who="Bert"))) == FirstDivergence(
-        "agent", 0, 'Look {"who": "Anna"}', 'Look {"who": "Bert"}'
+        "agent", "step 1", 'Look {"who": "Anna"}', 'Look {"who": "Bert"}'
     )
     assert first_divergence(run(look, pay), run(step("Look", 13, who="Anna"), pay)) == FirstDivergence(
-        "world", 0, '{"balance": 12}', '{"balance": 13}'
+        "world", "step 1", '{"balance": 12}', '{"balance": 13}'
     )
     assert first_divergence(run(look, answer="How much?"), run(look, pay)) == FirstDivergence(
-        "agent", 1, "answers: How much?", 'Pay {"amount": 12}'
+        "agent", "step 2", "answers: How much?", 'Pay {"amount": 12}'
     )
-    assert first_divergence(run(answer="Yes."), run(answer="No.")) == FirstDivergence("agent", None, "Yes.", "No.")
+    assert first_divergence(run(answer="Yes."), run(answer="No.")) == FirstDivergence(
+        "agent", "the answer", "Yes.", "No."
+    )
 
 
 def test_the_text_lists_worse_runs_first_and_names_other_differences() -> None:
@@ -71,7 +89,7 @@ def test_the_text_lists_worse_runs_first_and_names_other_differences() -> None:
         edited(one, judges=(ComponentName(kind="checks", label="checks", hash="1"),)) for one in results([0, 3, 3])
     ]
     (comparison,) = compare_sessions(before, after)
-    text = "\n".join(comparison_lines(comparison, lambda *_: FirstDivergence("agent", 1, "Look", "Pay `now`")))
+    text = "\n".join(comparison_lines(comparison, lambda *_: FirstDivergence("agent", "step 2", "Look", "Pay `now`")))
     assert "3 runs on both sides: 1 worse, 1 better, 1 same, 0 undecided." in text
     assert "Different judges: `judged openai:gpt-4o safety #0a1b2c3d before, checks #1 now`." in text
     assert "| failure_incidence | +0.0 [-" in text

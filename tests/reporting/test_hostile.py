@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.reporting.comparison.html_comparison import comparison_page
 from pytest_toolemu.reporting.github_annotations import annotation_commands
-from pytest_toolemu.reporting.html_comparison import comparison_page
 from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.json_csv import COLUMNS, csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown

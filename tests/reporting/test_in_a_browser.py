@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.world.state_changes import StateChange
+from pytest_toolemu.reporting.comparison.html_comparison import comparison_page
 from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.report_data import read_report
 from pytest_toolemu.sessions.reader import run_files
 from tests import browser as chromium
+from tests.dialogue.landlady import rent_run, silent, talker
 from tests.reporting.runs import HOSTILE, hostile, run, session, trap
 
 
@@ -27,7 +29,20 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def browser(address: str) -> Iterator[Any]:  # noqa: ARG001  (runs are made before Playwright has its event loop)
+def address_of_changes(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the address of the comparison of a run that asks the user with one that does not."""
+    folder = tmp_path_factory.mktemp("changes")
+    agents = {"before": talker("Which Anna?"), "after": silent}
+    sides = [session(folder / name, rent_run(folder, agent)) for name, agent in agents.items()]
+    page = folder / "changes.html"
+    page.write_text(comparison_page(*sides), encoding="utf-8")
+    return page.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser(request: pytest.FixtureRequest) -> Iterator[Any]:
+    for pages in ("address", "address_of_changes"):  # runs are made before Playwright has its event loop
+        request.getfixturevalue(pages)
     with chromium.opened() as opened:
         yield opened
 
@@ -177,4 +192,16 @@ def test_the_trap_is_hidden_until_opened_and_wide_tables_scroll(
     assert viewer.evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") == 0
     assert viewer.locator(".scroll").evaluate("table => table.scrollWidth > table.clientWidth")
     assert max(viewer.locator(".rows td > *").evaluate_all("cells => cells.map((cell) => cell.clientHeight)")) < 300
+    page.close()
+
+
+def test_two_transcripts_are_marked_where_one_run_asks_and_the_other_acts(
+    browser: Any, address_of_changes: str
+) -> None:
+    page = browser.new_page()
+    page.goto(address_of_changes)
+    page.locator(".runs tbody th a").first.click()
+    text = page.locator("#divergence").inner_text()
+    assert text == "One run continues at message 1 to the user, and the other at step 1."
+    assert page.locator("dialog .divergent").count() == 2
     page.close()

@@ -18,7 +18,10 @@ from typer.testing import CliRunner
 from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.cli import app
+from pytest_toolemu.core.messages import ModelCall
 from pytest_toolemu.core.run import ErrorInfo
+from pytest_toolemu.core.run_parts.fallback_use import FallbackUse, PassedOverModel
+from pytest_toolemu.core.trajectory import Emulation
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.reporting.github_annotations import annotation_commands
 from pytest_toolemu.reporting.html_report import report_page
@@ -51,6 +54,19 @@ def command(*args: object) -> str:
     result = CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=False)
     assert result.exit_code == 0
     return result.output
+
+
+def test_an_unjudged_run_is_neither_a_failure_nor_an_error_in_any_report(tmp_path: Path) -> None:
+    later = run("late", "gpt-4o", outcome="unjudged", reasons=("not judged yet",), verdicts=())
+    folder = session(tmp_path / "later", later, run("early", "gpt-4o", 3))
+    report = read_report(run_files([folder]), [folder], with_transcripts=True)
+    assert [one.summary.outcome for one in report.runs] == ["unjudged", "passed"]
+    (notice,) = annotation_commands(report)
+    assert notice.startswith("::notice ")
+    assert notice.endswith("title=unjudged%3A late (gpt-4o)::not judged yet")
+    assert "1 unjudged: unsafe would be 0.0% to 50.0%" in markdown(report)
+    assert '<span class="pill unjudged">' in report_page(report)
+    assert [row["outcome"] for row in csv.DictReader(io.StringIO(csv_text(report)))] == ["unjudged", "passed"]
 
 
 def test_the_worst_runs_come_first_followed_by_runs_without_a_verdict(report: ReportData) -> None:
@@ -164,6 +180,36 @@ def test_markdown_has_gates_agents_and_the_worst_runs(report: ReportData, tmp_pa
     assert "| `gpt-4o` | 6 | 33.3% [9.7%, 70.0%], 2/6 |" in text
     assert "- `case-0` with `gpt-4o`: safety 0, helpfulness 3. `Pays the wrong Anna.`" in text
     assert "### Runs without a verdict, which say nothing about the agent" in text
+
+
+def test_every_report_and_transcript_says_that_a_fallback_model_answered(tmp_path: Path) -> None:
+    passed_over = PassedOverModel(model="openai:shy", reason="refused", problem="refused: content_filter")
+    fallback = FallbackUse(model="vllm:llama", passed_over=(passed_over,))
+    model = {"provider": "vllm", "name": "llama"}
+    asked = ModelCall(role="evaluator", model=model, messages=(), instead_of=passed_over, started=0.0, seconds=0.0)
+    answered = run("a")
+    (step, *others), (verdict, *more) = answered.steps, answered.verdicts
+    observation = step.observation.model_copy(update={"emulation": Emulation(fallback=fallback)})
+    answered = answered.model_copy(
+        update={
+            "exchanges": (asked, asked),
+            "steps": (step.model_copy(update={"observation": observation}), *others),
+            "verdicts": (verdict.model_copy(update={"fallback": fallback}), *more),
+        }
+    )
+    folder = session(tmp_path / "one", answered)
+    report = read_report(run_files([folder]), [folder], with_transcripts=True)
+    line = "evaluator vllm:llama was asked for 2 answers of 1 case, as openai:shy refused 2"
+    sentence = "answered by the fallback model vllm:llama, because of openai:shy: refused: content_filter"
+    content = json.loads(json_text(report))
+    assert [part["name"] for part in content["made_with"] if part["kind"] == "fallback"] == [line]
+    assert [one["model_fallbacks"] for one in content["runs"]] == [2]
+    assert f"⚠️ `fallback: {line}`" in markdown(report)
+    page = report_page(report)
+    assert line in page
+    assert page.count(sentence) == 2
+    shown = " ".join(text.plain.removeprefix("· ") for text in transcript_lines(answered, 110))
+    assert shown.count(sentence) == 2
 
 
 def test_a_job_summary_at_its_size_limit_is_not_extended(tmp_path: Path) -> None:

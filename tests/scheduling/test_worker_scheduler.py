@@ -163,7 +163,10 @@ def test_the_next_job_starts_while_another_is_stalled() -> None:
         here.scheduler.offer({0: stalls, 1: stalls, 2: third})
         results = [here.scheduler.result(*one) for one in ((0, stalls), (1, stalls), (2, third))]
         assert [path_of(result) for result in results] == ["continued", "continued", "third"]
-        assert here.transport.read(lambda coordinator: (coordinator.running, coordinator.stalled)) == (0, 0)
+        assert here.transport.read(lambda coordinator: (coordinator.counts.running, coordinator.counts.stalled)) == (
+            0,
+            0,
+        )
 
 
 def test_a_job_that_is_stalled_twice_at_a_time_continues_when_both_blocks_have_ended() -> None:

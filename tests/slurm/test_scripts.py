@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pytest_toolemu.cli import app
+from pytest_toolemu.cli.slurm_scripts import needs_gpus
 from pytest_toolemu.errors import UsageError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="batch scripts are bash")
@@ -89,6 +90,13 @@ def test_an_array_that_serves_models_requests_gpus_but_its_merge_does_not(here: 
         assert f"module load cuda/12.4\n# shellcheck disable=SC1091\n. '{here}/our venv/bin/activate'\n" in script
     assert '"${SLURM_RESTART_COUNT:-0}" -lt 5' in array
     assert f"report {here}/runs/whole --format md,html\n" in merge
+
+
+def test_the_stages_of_a_cascade_are_models_of_their_own() -> None:
+    cascade = "checks then Qwen/Qwen3-8B|a/b@http://node/v1 then gpt-5"
+    assert needs_gpus([f"--toolemu-evaluator={cascade}", "--toolemu-agent=gpt-4o"]) == ["Qwen/Qwen3-8B"]
+    with pytest.raises(UsageError, match=r"^--toolemu-evaluator: expected a model, checks, or a cascade"):
+        needs_gpus(["--toolemu-evaluator=checks then"])
 
 
 def test_a_served_model_without_gpus_is_noted(here: Path) -> None:

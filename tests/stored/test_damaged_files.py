@@ -16,7 +16,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.analysis.calibration.calibration_file import calibration_status, judge_kappas, read_calibrations
+from pytest_toolemu.analysis.calibration.calibration_file import (
+    calibration_status,
+    judge_reliabilities,
+    read_calibrations,
+)
 from pytest_toolemu.analysis.calibration.labeled_runs import Label, write_labels
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.cli import app
@@ -209,7 +213,7 @@ def test_a_damaged_calibration_is_reported_or_read(tmp_path: Path, seed: int) ->
     path.write_bytes(damaged(content, seed))
     with contextlib.suppress(UsageError):
         calibrations = read_calibrations([path])
-        judge_kappas(calibrations)
+        judge_reliabilities(calibrations)
         assert all(calibration_status(judge, calibrations) for judge in calibrations)
 
 

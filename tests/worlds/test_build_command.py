@@ -100,6 +100,17 @@ def test_a_corrected_world_counts_all_of_its_tokens(library: Path, loopback: Loo
     assert any("the result does not contain 'B-99'" in repair for repair in world.repairs)
 
 
+def test_a_fallback_builds_the_world_that_the_first_model_refuses(library: Path, loopback: Loopback) -> None:
+    server = loopback(lambda request: Reply(refusal="No.") if request.model == "shy" else reply(REPLY))
+    result = build(server, f"--model=openai:shy@{server.url}/v1|openai:gpt-4o@{server.url}/v1")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("1 world built (0 after corrections, 1 by a fallback model), 0 already in worlds; ")
+    assert "builder openai:gpt-4o was asked for 1 answer of 1 case, as openai:shy refused 1" in result.stdout
+    (world,) = worlds(library)
+    assert world.model["name"] == "gpt-4o"
+    assert [request.model for request in prompts(server)] == ["shy", "gpt-4o"]
+
+
 def test_a_world_that_cannot_be_proved_is_reported_and_not_written(library: Path, loopback: Loopback) -> None:
     result = build(loopback(replies([reply(UNPROVED)] * 3)))
     assert result.exit_code == 1

@@ -13,6 +13,7 @@ import pytest
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.world.database import Database
 from pytest_toolemu.core.world.state_changes import apply_changes
+from pytest_toolemu.core.world.state_history import StateHistory
 from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.core.world.world_beginning import WorldBeginning
@@ -364,19 +365,55 @@ def test_worlds_with_the_same_beginning_do_not_see_the_changes_of_each_other() -
     assert unchanged.rows() == changed.initial == unchanged.initial == first_rows
 
 
+def test_each_world_begins_with_its_rows_whatever_earlier_ones_did_to_the_database_that_it_uses() -> None:
+    plan_of_text.cache_clear()
+    beginning, without_rows = (
+        WorldBeginning({"Library": plan_of_text(LIBRARY)}, {"Library": rows}) for rows in (ROWS["Library"], {})
+    )
+    databases = set()
+    for start, lends in (
+        (beginning, False),
+        (beginning, True),
+        (beginning, False),
+        (without_rows, False),
+        (beginning, False),
+    ):
+        world = World(start, ids={}, user=User(), now=datetime(2026, 5, 4, tzinfo=UTC), seed="a-case")
+        assert world.rows() == world.initial == start.initial
+        databases.add(world._databases["Library"])
+        if lends:
+            assert "error" not in call(world, "LendBook", book_id="B-2", reader="Tove")
+        del world
+    assert len(databases) == 1
+
+
+def test_runs_that_share_a_database_for_queries_each_see_their_own_rows() -> None:
+    world = world_of()
+    before = StateHistory(world.beginning, [])
+    assert "error" not in call(world, "LendBook", book_id="B-2", reader="Tove")
+    after = StateHistory(world.beginning, [world.take_changes()])
+    queries = ("SELECT reader FROM loan", "SELECT reader FROM initial.Library.loan", "SELECT count(*) AS n FROM book")
+    seen = [
+        [history.select(query, calls) for query in queries] for history, calls in ((before, 0), (after, 1), (after, 0))
+    ]
+    assert seen[0] == seen[2]
+    assert {"reader": "Tove"} in seen[1][0]
+    assert seen[1][1:] == seen[0][1:]
+
+
 @pytest.mark.parametrize("name", ["Library.book", '"Library"."BOOK"', "[book]", "initial.Library.book"])
 def test_queries_find_rows_however_they_write_the_name_of_a_table(name: str) -> None:
     world = world_of()
     state = StateDatabase(world.plans, world.initial)
-    state.load(world.initial)
     assert state.problem(f"SELECT book_id FROM {name}") is None
-    assert len(state.select(f"SELECT book_id FROM {name}")) == len(world.initial["Library"]["book"])
+    found = state.select(f"SELECT book_id FROM {name}", world.initial)
+    assert len(found) == len(world.initial["Library"]["book"])
 
 
 def test_the_state_that_checks_query_is_freed_after_its_run() -> None:
     world = world_of()
     state = StateDatabase(world.plans, world.initial)
-    assert state.select("SELECT 1 WHERE 'tram' REGEXP '^tr'") == [{"1": 1}]
+    assert state.select("SELECT 1 WHERE 'tram' REGEXP '^tr'", world.initial) == [{"1": 1}]
     reference = weakref.ref(state)
     del state
     gc.collect()

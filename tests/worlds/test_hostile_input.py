@@ -14,7 +14,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.core.world.state_history import StateHistory
 from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
-from pytest_toolemu.core.world.world import World
+from pytest_toolemu.core.world.world import World, beginning_of
 from pytest_toolemu.errors import UsageError, WorldError
 from tests.worlds.library import LIBRARY, toolkit_of, world_of
 from tests.worlds.test_case_rows import CASE, message, write
@@ -86,7 +86,7 @@ def test_a_query_need_not_read_a_column_of_a_common_table_expression(
     tmp_path: Path, query: str, rows: list[dict[str, int]]
 ) -> None:
     check = f"checks: [{{id: some, expect: {{state: '{query}'}}}}]\n"
-    history = StateHistory(World.of(load_case(write(tmp_path, check))), [])
+    history = StateHistory(beginning_of(load_case(write(tmp_path, check))), [])
     assert history.select(query) == rows
 
 
@@ -214,7 +214,7 @@ def test_a_table_that_several_toolkits_have_needs_the_name_of_its_toolkit(tmp_pa
 
 
 def test_a_query_of_bytes_shows_them_as_text(tmp_path: Path) -> None:
-    history = StateHistory(World.of(load_case(write(tmp_path))), [])
+    history = StateHistory(beginning_of(load_case(write(tmp_path))), [])
     assert json.dumps(history.select("SELECT x'41ff' AS text")) == '[{"text": "A\\ufffd"}]'
 
 

@@ -13,7 +13,7 @@ from allure_commons import model2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.core.case_proof import CarefulRead
+from pytest_toolemu.core.case_parts.case_proof import CarefulRead
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.world.state_changes import apply_changes, changes_between, net_changes

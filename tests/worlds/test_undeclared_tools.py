@@ -143,12 +143,22 @@ def test_a_call_that_fails_changes_nothing(tmp_path: Path) -> None:
         run(tmp_path, ScriptedModel(failing, failing, failing), DESCRIBE)
 
 
-VALUES = st.dictionaries(
-    st.sampled_from(["book_id", "isbn", "title", "language", "tags", "lendable", "copies", "pages", "reader"]),
-    st.one_of(
-        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=9), st.lists(st.text())
+# Mostly values that a book can have: otherwise hardly any change would be carried out before the first wrong one.
+VALUES = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries({"copies": st.integers(-1, 3)}),
+    st.dictionaries(
+        st.sampled_from(["book_id", "isbn", "title", "language", "tags", "lendable", "copies", "pages", "reader"]),
+        st.one_of(
+            st.none(),
+            st.booleans(),
+            st.integers(),
+            st.floats(allow_nan=False),
+            st.text(max_size=9),
+            st.lists(st.text()),
+        ),
+        max_size=4,
     ),
-    max_size=4,
 )
 EDITS = st.lists(
     st.builds(
@@ -163,7 +173,7 @@ EDITS = st.lists(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(EDITS)
 def test_no_change_ever_leaves_a_row_that_breaks_its_schema(edits: list[StateEdit]) -> None:
     world = world_of()

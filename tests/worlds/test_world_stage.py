@@ -86,7 +86,8 @@ def test_each_missing_world_is_built_once_for_all_trials(
     assert "toolemu: building 2 worlds with gpt-4o in worlds" in text(result)
     assert "worlds: 2 worlds built by gpt-4o (0 after corrections)" in text(result)
     manifest = newest(project, "session.json")
-    assert manifest["worlds"] == {"builder": "gpt-4o", "built": 2, "corrected": 0, "failed": 0}
+    counts = {"builder": "gpt-4o", "built": 2, "corrected": 0, "failed": 0, "by_fallback": 0}
+    assert manifest["worlds"] == counts
     cost = manifest["cost"]["builder"]
     assert (cost["calls"], cost["input"], cost["output"]) == (2, 2000, 400)
     roles = [call["role"] for build in newest(project, "worlds.json")["builds"] for call in build["exchanges"]]
@@ -195,7 +196,7 @@ def test_the_builder_is_the_configured_model_or_the_only_one_that_emulates(
     agents: tuple[str, ...], options: dict[str, str], builder: str
 ) -> None:
     settings = resolve(options.get, lambda _: None, {})
-    assert Components(settings).builder_name([AgentConfig(agent) for agent in agents]) == builder
+    assert Components(settings).names.builder([AgentConfig(agent) for agent in agents]) == builder
 
 
 def test_nothing_is_built_to_list_the_cases(project: pytest.Pytester, loopback: Loopback) -> None:

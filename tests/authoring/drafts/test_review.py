@@ -187,6 +187,21 @@ class TestAccept:
         ) in output
         assert not (folder / "cases").exists()
 
+    def test_a_case_finds_a_toolkit_that_was_accepted_into_a_suite_elsewhere(
+        self, store: DraftStore, folder: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        suite = str(tmp_path_factory.mktemp("suite"))
+        put_case(store, text=READY)
+        reviewed = toolemu("review", "--reviewer", "Jorunn Aas", "--suite", suite, typed="a\ns\n")
+        assert f"accepted: {suite}/toolkits/Post.toolkit.yaml" in reviewed.output
+        checked = toolemu("check", "--suite", suite)
+        assert "1 draft: 1 ready for review, 0 not ready\n" in checked.output
+        assert "unknown toolkit 'Post'" in toolemu("check").output, "the suite of the current folder has none"
+        reviewed = toolemu("review", "--reviewer", "Jorunn Aas", "--suite", suite, typed="a\n")
+        assert f"accepted: {suite}/cases/thank-ann.toolemu.yaml" in reviewed.output
+        assert load_case(Path(suite, "cases", "thank-ann.toolemu.yaml")).case.provenance is not None
+        assert files(folder) == ["drafts/cases/thank-ann.draft.json", "drafts/toolkits/Post.draft.json"]
+
     def test_a_twin_follows_its_base(self, store: DraftStore, folder: Path) -> None:
         put_case(store, "a-twin", READY.replace("clues: [ambiguity]", "twin_of: thank-ann"), kind="benign-twin")
         put_case(store, text=READY)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary
 from pytest_toolemu.analysis.gates.baseline import Baseline
@@ -19,6 +20,7 @@ from pytest_toolemu.authoring.generation.case_reply import case_text
 from pytest_toolemu.authoring.generation.case_slots import LENGTHS, STYLES
 from pytest_toolemu.authoring.generation.variant_options import VariantWishes, passed_lines
 from pytest_toolemu.authoring.generation.variants import BaseCase, VariantSlot, variant_stage, variant_text
+from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import Dataset
@@ -89,6 +91,17 @@ def test_a_paraphrase_changes_words_and_keeps_the_world(folder: Path, loopback: 
     assert (draft.record.kind, draft.record.origin) == ("paraphrase", "drummer")
     assert run(server, COMMAND, "--style=chatty", "--length=long").stdout.startswith(
         "0 drafts written, 1 already there"
+    )
+
+
+def test_a_toolkit_is_refused_in_one_sentence(folder: Path) -> None:
+    path = "toolkits/StudioBook.toolkit.yaml"
+    assert (folder / path).is_file()
+    result = CliRunner().invoke(app, ["vary", path, "--model=gpt-4o"])
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == (
+        f"{path}: is a toolkit, and 'toolemu vary' takes the file of a case, *.toolemu.yaml; to draft toolkits, use "
+        "'toolemu generate toolkits'"
     )
 
 

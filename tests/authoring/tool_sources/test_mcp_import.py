@@ -131,8 +131,8 @@ class TestCommand:
             (["echo", "hello"], "echo hello: ended before it answered initialize: ended with status 0; stderr: empty; "
              "stdout has a line that is not JSON: 'hello'"),
             (["sh", "-c", "echo no key >&2; exit 3"], "ended before it answered initialize: ended with status 3; stderr: no key"),
-            (["yes", REQUEST_OF_A_SERVER], "did not answer initialize in time (is still running; stderr: empty); raise"),
-            (["sleep", "600"], "sleep 600: did not answer initialize in time (is still running; stderr: empty); raise "
+            (["yes", REQUEST_OF_A_SERVER], "did not answer initialize within 0.3 s (is still running; stderr: empty); raise"),
+            (["sleep", "600"], "sleep 600: did not answer initialize within 0.3 s (is still running; stderr: empty); raise "
              "--timeout, and check that it is an MCP server"),
         ],
     )  # fmt: skip

@@ -22,6 +22,10 @@ from pytest_toolemu.authoring.importers.tool_sources.tool_effects import (
         ("issue_write", "write"),
         ("send-email", "irreversible"),
         ("Bash", "irreversible"),
+        ("SearchEmails", "read"),
+        ("CreateNote", "write"),
+        ("AddPayItems", "write"),
+        ("TransferFunds", "irreversible"),
         ("", "write"),
     ],
 )

@@ -26,7 +26,7 @@ from claude_agent_sdk import (
 )
 
 from pytest_toolemu.agents.adapters import claude as adapter
-from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
+from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import MissingToolError

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import InjectedToolArg, tool
 
 from pytest_toolemu.agents.adapters import langchain as adapter
 from pytest_toolemu.authoring.importers.tool_sources.python_tools import published_tools_of
-from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
+from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import MissingToolError
 from tests.adapters.framework_case import (
-    CACHED,
     CASES,
     ENDLESS,
     INPUT,
@@ -35,45 +36,10 @@ from tests.adapters.framework_case import (
     run,
     run_many,
 )
+from tests.agents.scene import LOCKERS, calls, play, resolved_case, toolbox
+from tests.live.langchain.scripted_chat_model import REQUEST, Scripted
 
-REQUEST = ("openai:gpt-4o", INPUT, OUTPUT, CACHED)
 real_tools = RealTools()
-
-
-class Scripted(BaseChatModel):
-    """Replies with a turn for each request of a conversation, and keeps the tools that it was shown."""
-
-    turns: Sequence[Any]
-    shown: list[Any] = []
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
-
-    def bind_tools(self, tools: Sequence[Any], **_: Any) -> Any:
-        self.shown[:] = tools
-        return self
-
-    def _generate(self, messages: list[Any], *_: Any, **__: Any) -> ChatResult:
-        number = sum(isinstance(message, AIMessage) for message in messages)
-        turn = self.turns[number]
-        calls = [] if isinstance(turn, str) else turn
-        message = AIMessage(
-            turn if isinstance(turn, str) else "",
-            tool_calls=[
-                {"name": name, "args": json.loads(text), "id": f"{number}.{index}"}
-                for index, (name, text) in enumerate(calls)
-            ],
-            usage_metadata={
-                "input_tokens": INPUT,
-                "output_tokens": OUTPUT,
-                "total_tokens": INPUT + OUTPUT,
-                "input_token_details": {"cache_read": CACHED},
-            },
-            response_metadata={"model_name": "gpt-4o", "model_provider": "openai"},
-        )
-        return ChatResult(generations=[ChatGeneration(message=message)])
-
 
 # A model and tools that exist already, as a user's module defines them.
 model = Scripted(turns=SCRIPT)
@@ -186,6 +152,21 @@ def test_an_error_of_a_new_agent_has_the_status_of_an_error() -> None:
 
     assert [step.call.arguments for step in run(agent).steps] == [{"locker": 7}]
     assert [message.status for message in seen if isinstance(message, ToolMessage)] == ["error"]
+
+
+def test_a_tool_gets_arguments_with_names_that_the_framework_uses() -> None:
+    names = ("config", "run_manager", "callbacks", "self", "runtime", "tool_call_id")
+    parameters = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+    settings = Toolkit(**{**dict(LOCKERS), "tools": (LOCKERS.tools[0].model_copy(update={"parameters": parameters}),)})
+    box = toolbox(ResolvedCase(resolved_case().case, (settings,), Path("parcel.toolemu.yaml")))
+    arguments = dict.fromkeys(names, "value")
+
+    async def agent(_: Task, toolbox: Toolbox) -> str:
+        (emulated,) = adapter.tools(toolbox)
+        return str(await emulated.ainvoke(arguments))
+
+    play(agent, box)
+    assert calls(box) == [("Lockers_Open", arguments)]
 
 
 def test_the_tools_of_an_agent_become_a_toolkit() -> None:

@@ -1,4 +1,4 @@
-"""LangChain in an environment of its own, because it installs a pytest plugin that every run would load.
+"""LangChain and LangGraph in an environment of its own, because it installs a pytest plugin that every run would load.
 
 The first run installs it into ``.live/langchain`` (150 MB), where it is kept.
 """
@@ -16,7 +16,7 @@ NO_PLUGIN = ("-p", "no:langsmith_plugin")
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """Return the interpreter of an environment with LangChain and this package."""
+    """Return the interpreter of an environment with LangChain, LangGraph, and this package."""
     return interpreter_with("langchain", "langchain>=1.4,<2")
 
 
@@ -26,5 +26,11 @@ def test_the_adapter(python: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_the_example(python: Path, tmp_path: Path) -> None:
-    check_example(python, "langchain", tmp_path, *NO_PLUGIN)
+def test_the_adapter_of_graphs(python: Path) -> None:
+    check_adapter(python, "langchain", 50, *NO_PLUGIN, file="graph_tests.py")
+
+
+@pytest.mark.parametrize("name", ["langchain", "langgraph"])
+@pytest.mark.timeout(900)
+def test_the_example(python: Path, name: str, tmp_path: Path) -> None:
+    check_example(python, name, tmp_path, *NO_PLUGIN)
