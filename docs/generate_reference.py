@@ -23,7 +23,7 @@ from pytest_toolemu.authoring.drafts.draft_records import DraftRecord
 from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_rules import Check
+from pytest_toolemu.core.case_parts.case_rules import Check
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Likelihood, Severity
 from pytest_toolemu.core.dataset import Dataset, Edition
 from pytest_toolemu.core.run import RunRecord
@@ -31,6 +31,7 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.core.world.built_world import BuiltWorld
 from pytest_toolemu.formats.field_examples import EXAMPLES
+from pytest_toolemu.models.batches.batch_journal import BatchState
 from pytest_toolemu.models.pricing import PriceFile
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.world_builds import WorldBuilds
@@ -108,7 +109,7 @@ def formats() -> Iterator[str]:
     yield "# File formats\n"
     yield (
         "All files are YAML 1.2. Unknown keys, values of another type, and duplicate keys are errors with file, line, and column. "
-        "The JSON Schemas in `pytest_toolemu/json_schemas` let an editor complete and check case, toolkit, and agent files.\n"
+        "The JSON Schemas in `pytest_toolemu/formats/json_schemas` let an editor complete and check case, toolkit, and agent files.\n"
     )
     for title, file, example, model in FORMATS:
         yield f"## {title}\n"
@@ -177,6 +178,8 @@ def records() -> Iterator[str]:
         "| `parts/HASH.json` | a case, a toolkit, or a dataset that runs refer to |\n"
         "| `session.json` | the session as a whole |\n"
         "| `shard.json` | the test items that a shard of a session should run |\n"
+        "| `batches.json` | the batches of `toolemu judge --batch` and `toolemu calibrate --batch` |\n"
+        "| `batches/NUMBER-requests.jsonl`, `batches/NUMBER-results.jsonl` | the requests of a batch by custom ID, and its results |\n"
         "| `worlds.json` | the requests for the worlds that the session was to build; only if there are any |\n"
         "| `unreported-output.txt` | output of interrupted cases, and of cases after their end; only if there is any |\n"
     )
@@ -197,6 +200,7 @@ def records() -> Iterator[str]:
     yield from _record(Manifest, seen, heading="## Session")
     yield from _record(ShardManifest, seen, heading="## Shard")
     yield from _record(WorldBuilds, seen, heading="## Worlds of a session")
+    yield from _record(BatchState, seen, heading="## Batches")
     yield "## Built world\n"
     yield (
         "`toolemu worlds build` and sessions write these files into a folder of their own; see "

@@ -1,7 +1,7 @@
-"""Make the pictures of the README: ``python docs/screenshots.py``. Needs Playwright, and Chromium on the PATH.
+"""Make the pictures of the docs: ``python docs/screenshots.py``. Needs Playwright, and Chromium on the PATH.
 
 Runs the offline quickstart with a hasty agent in a pseudo-terminal, and takes pictures of the terminal and of the failing
-run in the HTML report.
+run in the HTML report. The tests of the web application take its pictures.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ pre {{{{ display: inline-block; margin: 16px; width: {COLUMNS + 1}ch; white-spac
 
 
 def main() -> None:
-    """Write both pictures to ``docs/images``."""
+    """Write the pictures to ``docs/images``."""
     IMAGES.mkdir(exist_ok=True)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
@@ -60,6 +60,13 @@ def main() -> None:
         (report,) = folder.glob(".toolemu/*/report.html")
         take_report(browser, report)
         browser.close()
+    take_application()
+
+
+def take_application() -> None:
+    """Let the tests of the web application take their pictures."""
+    environment = {**os.environ, "TOOLEMU_TEST_PICTURES": str(IMAGES)}
+    subprocess.run([sys.executable, "-m", "pytest", "-q", "tests/ui/chromium"], cwd=ROOT, env=environment, check=True)
 
 
 def run(folder: Path) -> str:
