@@ -42,7 +42,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "session"
-        _write(Path(name), folder, options.count)
+        write_session(Path(name), folder, options.count)
         files = sorted(folder.glob(RUNS))
         size = sum(path.stat().st_size for path in files)
         print(f"{len(files)} runs, {size / 1e6:.1f} MB, CPU time, median of {options.runs}:")
@@ -79,7 +79,8 @@ def _parse(files: list[Path]) -> float:
     return time.process_time() - begun
 
 
-def _write(root: Path, folder: Path, count: int) -> None:
+def write_session(root: Path, folder: Path, count: int) -> None:
+    """Write cases and toolkits to ``root``, and runs of them to the new ``folder``."""
     material.write(root)
     resolved_cases = [load_case(path) for path in sorted((root / "cases").iterdir())]
     draw = random.Random(0)
