@@ -54,7 +54,7 @@ def start(root: Path, settings: Settings, *, high: float | None = None, is_colle
         calibrations = {str(component_name(identity_of(judge))): calibration for judge in judges}
     services: Any = SimpleNamespace(
         session=SimpleNamespace(settings=settings),
-        files=SimpleNamespace(calibrations=calibrations),
+        files=SimpleNamespace(calibrations=calibrations, permitted_error=None),
         models=SimpleNamespace(open_components=lambda: components),
     )
     session: Any = SimpleNamespace(

@@ -80,12 +80,20 @@ class Signals:
         """Interrupt the main thread again: Python raised KeyboardInterrupt in a callback and ignores what those raise.
 
         Callbacks of weak references and ``__del__`` run at any time, most of them while garbage is collected. Once the
-        session is over, there is nothing to interrupt.
+        session is over, or a worker's part of it, there is nothing to interrupt.
         """
         if not issubclass(error.exc_type, KeyboardInterrupt) or threading.current_thread() != threading.main_thread():
             self._report_unraisable(error)
-        elif not self._is_over:
-            Thread(target=_interrupt_soon, name="toolemu-interrupt", daemon=True).start()
+        elif self._can_be_interrupted():
+            Thread(target=self._interrupt_soon, name="toolemu-interrupt", daemon=True).start()
+
+    def _can_be_interrupted(self) -> bool:
+        return not (self._is_over or (self._is_worker and self._is_ending))
+
+    def _interrupt_soon(self) -> None:
+        sleep(_CALLBACK)
+        if self._can_be_interrupted():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         del frame
@@ -110,11 +118,6 @@ class Signals:
         elif not self._is_worker:
             self._is_ending = True
             raise KeyboardInterrupt(f"{signal.Signals(number).name} received")
-
-
-def _interrupt_soon() -> None:
-    sleep(_CALLBACK)
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 # ---- forked children, which end by these signals as usual
