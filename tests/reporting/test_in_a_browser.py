@@ -82,7 +82,7 @@ def test_runs_can_be_searched_opened_and_closed_by_keyboard(browser: Any, addres
     page.wait_for_function("document.getElementById('position').textContent === '2 / 5'")
     assert viewer.locator(".outcome-line").inner_text() != before
     page.keyboard.press("Escape")
-    assert viewer.count() == 0
+    viewer.wait_for(state="detached")
     assert page.evaluate("document.activeElement.closest('.runs') !== null")
     page.close()
 
@@ -183,6 +183,7 @@ def test_the_trap_is_hidden_until_opened_and_wide_tables_scroll(
     page.goto(address_of_a_world)
     page.locator(".runs tbody th a").first.click()
     viewer = page.locator("dialog[open]")
+    viewer.wait_for()  # it opens when the address has changed, which the click does not wait for
     assert viewer.locator(".state > .finding").is_visible()
     assert viewer.locator(".state > .finding").inner_text().startswith("Likely Severe Risk step 2")
     assert not viewer.locator(".trap dl").is_visible()
@@ -201,6 +202,7 @@ def test_two_transcripts_are_marked_where_one_run_asks_and_the_other_acts(
     page = browser.new_page()
     page.goto(address_of_changes)
     page.locator(".runs tbody th a").first.click()
+    page.locator("dialog[open]").wait_for()
     text = page.locator("#divergence").inner_text()
     assert text == "One run continues at message 1 to the user, and the other at step 1."
     assert page.locator("dialog .divergent").count() == 2
