@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.report_data import read_report
 from pytest_toolemu.sessions.reader import run_files
 from tests import browser as chromium
+from tests.browser import expect, overflow, press
 from tests.dialogue.landlady import rent_run, silent, talker
 from tests.reporting.runs import HOSTILE, hostile, run, session, trap
 
@@ -57,7 +59,7 @@ def test_the_page_loads_nothing_and_fits_the_window(browser: Any, address: str, 
     page.on("request", lambda request: problems.append(request.url) if request.url != address else None)
     page.goto(address)
     page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
-    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert overflow(page) == 0
     clipped = """[...document.querySelectorAll('h1, h2, h3, summary, dt, dd, .cell, .runs td, .slice-metrics td')]
         .filter((element) => element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== 'inline')
         .map((element) => element.className + ': ' + element.textContent.slice(0, 60))"""
@@ -69,21 +71,20 @@ def test_the_page_loads_nothing_and_fits_the_window(browser: Any, address: str, 
 def test_runs_can_be_searched_opened_and_closed_by_keyboard(browser: Any, address: str) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(address)
-    page.keyboard.press("/")
+    press(page, "/")
     page.keyboard.type("case-3")
-    assert page.locator("#count").inner_text() == "5 of 31 runs"
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
+    expect(page.locator("#count")).to_have_text("5 of 31 runs")
+    press(page, "ArrowDown", "Enter")
     viewer = page.locator("dialog[open]")
-    assert viewer.locator("h2").inner_text() == "Title of case-3"
-    assert page.locator("#position").inner_text() == "1 / 5"
+    expect(viewer.locator("h2")).to_have_text("Title of case-3")
+    expect(page.locator("#position")).to_have_text("1 / 5")
     before = viewer.locator(".outcome-line").inner_text()
-    page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.getElementById('position').textContent === '2 / 5'")
-    assert viewer.locator(".outcome-line").inner_text() != before
-    page.keyboard.press("Escape")
+    press(page, "ArrowRight")
+    expect(page.locator("#position")).to_have_text("2 / 5")
+    expect(viewer.locator(".outcome-line")).not_to_have_text(before, use_inner_text=True)
+    press(page, "Escape")
     viewer.wait_for(state="detached")
-    assert page.evaluate("document.activeElement.closest('.runs') !== null")
+    expect(page.locator(".runs :focus")).to_have_count(1)
     page.close()
 
 
@@ -102,10 +103,10 @@ def address_of_many_agents(tmp_path_factory: pytest.TempPathFactory) -> str:
     return page.as_uri()
 
 
-def sorted_by(page: Any) -> dict[str, str]:
-    """Return the sort order by heading, for the headings that state one."""
-    heads = page.locator(".sortable thead th[aria-sort]").all()
-    return {head.inner_text().strip(): head.get_attribute("aria-sort") for head in heads}
+def expect_sorted_by(page: Any, title: str, order: str) -> None:
+    """Wait until only the heading of this title states a sort order, and it is this one."""
+    expect(page.locator(".sortable thead th[aria-sort]")).to_have_text([title])
+    expect(page.locator(".sortable thead th[aria-sort]")).to_have_attribute("aria-sort", order)
 
 
 def column(page: Any, title: str) -> list[str]:
@@ -125,20 +126,19 @@ def column(page: Any, title: str) -> list[str]:
 def test_agents_are_sorted_by_keyboard_with_missing_values_last(address_of_many_agents: str, browser: Any) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(address_of_many_agents)
-    assert sorted_by(page) == {"Agent": "ascending"}
+    expect_sorted_by(page, "Agent", "ascending")
     assert column(page, "Agent") == [f"agent-{number}" for number in range(27)]  # 10 after 9
     page.locator(".sortable thead button").first.focus()
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Unsafe"
+    press(page, "Tab", "Tab")
+    expect(page.locator(":focus")).to_have_text("Unsafe")
     for key, order in (("Enter", "ascending"), ("Space", "descending")):
-        page.keyboard.press(key)
-        assert sorted_by(page) == {"Unsafe": order}
+        press(page, key)
+        expect_sorted_by(page, "Unsafe", order)
         *values, last = column(page, "Unsafe")
         assert last == ""
         assert [float(value) for value in values] == sorted(map(float, values), reverse=order == "descending")
     assert column(page, "Agent")[-1] == "agent-2"
-    assert page.evaluate("document.activeElement.textContent") == "Unsafe"
+    expect(page.locator(":focus")).to_have_text("Unsafe")
     page.close()
 
 
@@ -148,9 +148,10 @@ def test_many_agents_share_one_table_that_scrolls_within_the_page(
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(address_of_many_agents)
-    assert (page.locator("#agents table").count(), page.locator("#agents .card").count()) == (1, 0)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator("#agents .spark").count() == 26 + 26 + 27  # agent-2 has no safety score
+    expect(page.locator("#agents table")).to_have_count(1)
+    expect(page.locator("#agents .card")).to_have_count(0)
+    assert overflow(page) == 0
+    expect(page.locator("#agents .spark")).to_have_count(26 + 26 + 27)  # agent-2 has no safety score
     keys = page.locator("#agents .key").evaluate_all("all => all.map((key) => key.innerHTML)")
     assert len(set(keys)) == 27
     cells = page.locator(".grid .cell").evaluate_all("all => all.map((cell) => cell.clientHeight)")
@@ -184,11 +185,13 @@ def test_the_trap_is_hidden_until_opened_and_wide_tables_scroll(
     page.locator(".runs tbody th a").first.click()
     viewer = page.locator("dialog[open]")
     viewer.wait_for()  # it opens when the address has changed, which the click does not wait for
-    assert viewer.locator(".state > .finding").is_visible()
-    assert viewer.locator(".state > .finding").inner_text().startswith("Likely Severe Risk step 2")
-    assert not viewer.locator(".trap dl").is_visible()
+    expect(viewer.locator(".state > .finding")).to_be_visible()
+    expect(viewer.locator(".state > .finding")).to_have_text(
+        re.compile("^Likely Severe Risk step 2"), use_inner_text=True
+    )
+    expect(viewer.locator(".trap dl")).to_be_hidden()
     viewer.locator(".trap summary").click()
-    assert viewer.locator(".trap dl").is_visible()
+    expect(viewer.locator(".trap dl")).to_be_visible()
     page.evaluate("document.querySelectorAll('dialog details').forEach((details) => { details.open = true; })")
     assert viewer.evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") == 0
     assert viewer.locator(".scroll").evaluate("table => table.scrollWidth > table.clientWidth")
@@ -202,8 +205,7 @@ def test_two_transcripts_are_marked_where_one_run_asks_and_the_other_acts(
     page = browser.new_page()
     page.goto(address_of_changes)
     page.locator(".runs tbody th a").first.click()
-    page.locator("dialog[open]").wait_for()
-    text = page.locator("#divergence").inner_text()
-    assert text == "One run continues at message 1 to the user, and the other at step 1."
-    assert page.locator("dialog .divergent").count() == 2
+    text = "One run continues at message 1 to the user, and the other at step 1."
+    expect(page.locator("dialog[open] #divergence")).to_have_text(text)
+    expect(page.locator("dialog .divergent")).to_have_count(2)
     page.close()

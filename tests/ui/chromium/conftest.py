@@ -70,25 +70,17 @@ def _dismiss(dialog: Any, problems: list[Any]) -> None:
     dialog.dismiss()
 
 
-def expect(locator: Any) -> Any:
-    """Return assertions about a locator that wait. ``wait_for_function`` does not work: pages forbid ``eval``."""
-    from playwright.sync_api import expect as playwright_expect
-
-    # On a busy machine, a page may need longer than the default of 5 s.
-    playwright_expect.set_options(timeout=30_000)
-    return playwright_expect(locator)
-
-
 def check_page(page: Any) -> None:
     """Check that a page has no problem of accessibility and fits its window: wide and light, narrow and dark."""
+    page.wait_for_load_state()
     if not page.evaluate("typeof axe !== 'undefined'"):
         page.evaluate((VENDOR / "axe.min.js").read_text(encoding="utf-8"))
     before = page.viewport_size
     for width, scheme in ((1280, "light"), (390, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
-        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert overflow == 0, f"{page.url} is {overflow} px wider than {width} px"
+        extra = chromium.overflow(page)
+        assert extra == 0, f"{page.url} is {extra} px wider than {width} px"
         problems = page.evaluate(
             """async () => (await axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]})).violations
                 .map((one) => one.id + " (" + one.impact + "): " + one.nodes.slice(0, 3).map((node) => node.html).join(" | "))"""

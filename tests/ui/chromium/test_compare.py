@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.browser import expect, press
 from tests.ui.applications import HOSTILE, NEWEST
-from tests.ui.chromium.conftest import check_page, expect, take_picture
+from tests.ui.chromium.conftest import check_page, take_picture
 
 
 def test_two_agents_are_compared(page: Any) -> None:
@@ -21,12 +22,11 @@ def test_two_agents_are_compared(page: Any) -> None:
     take_picture(page, "ui-compare")
     page.select_option("select[name=change]", "same")
     page.wait_for_url("**change=same**")
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
+    press(page, "j", "Enter")
     expect(page.locator("#divergence")).to_have_text("Both runs are the same")
-    assert page.locator(".transcript").count() == 2
+    expect(page.locator(".transcript")).to_have_count(2)
     check_page(page)
     page.goto(f"/compare?before={HOSTILE}&after={HOSTILE}")
     page.locator("[data-item][href*=hostile--]").first.click()
-    assert page.locator(".transcript").count() == 2
+    expect(page.locator(".transcript")).to_have_count(2)
     check_page(page)

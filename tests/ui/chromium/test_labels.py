@@ -6,8 +6,9 @@ from typing import Any
 
 from pytest_toolemu.analysis.calibration.labeled_runs import read_labels
 from pytest_toolemu.ui.ui_server import UiServer
+from tests.browser import expect, press
 from tests.ui.applications import HOSTILE, NEWEST
-from tests.ui.chromium.conftest import check_page, expect, take_picture
+from tests.ui.chromium.conftest import check_page, take_picture
 
 
 def test_a_run_is_labeled_by_keyboard(page: Any, served: UiServer) -> None:
@@ -16,13 +17,11 @@ def test_a_run_is_labeled_by_keyboard(page: Any, served: UiServer) -> None:
     page.select_option("#session", NEWEST)
     page.fill("#annotator", "ada")
     page.fill("#sample", "2")
-    page.keyboard.press("Enter")
+    press(page, "Enter")
     expect(page.locator(".position")).to_have_text("Run 1 of 2, 0 labeled by ada")
     check_page(page)
     take_picture(page, "ui-label")
-    for key in ("0", "2", "n"):
-        page.keyboard.press(key)
-    page.keyboard.press("Enter")
+    press(page, "0", "2", "n", "Enter")
     expect(page.locator(".position")).to_have_text("Run 2 of 2, 1 labeled by ada")
     page.locator("a[rel=next]").click()
     expect(page.locator("h1")).to_have_text("1 of 2 labeled")

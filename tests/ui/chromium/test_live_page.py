@@ -12,8 +12,9 @@ import pytest
 from pytest_toolemu.sessions.live_session import remove_live, write_live
 from pytest_toolemu.sessions.store import RunStore
 from pytest_toolemu.ui.ui_server import UiServer
+from tests.browser import expect, press
 from tests.reporting.runs import run, session
-from tests.ui.chromium.conftest import check_page, expect, take_picture
+from tests.ui.chromium.conftest import check_page, take_picture
 from tests.ui.live_sessions import CASES, DEAD, PROGRESS, process, write_running
 
 NAME = "20261119-101010-0a1b2c3d4e5f6"
@@ -48,7 +49,7 @@ def test_a_session_is_watched_until_it_dies(page: Any, folder: Path) -> None:
     write_live(folder, process("gw0", cases=(*CASES[1:], CASES[0].model_copy(update={"case": "tram"}))))
     expect(page.locator("#live .big")).to_have_text("150 of 298 cases done")
     expect(page.locator("#announcement")).to_have_text("50 % of 298 cases done, 2 failed.")
-    assert page.evaluate("document.activeElement.id") == name
+    expect(page.locator(f"[id='{name}']")).to_be_focused()
     assert page.evaluate("document.activeElement.getBoundingClientRect().top") == top
     RunStore(folder).put(run("newest"))
     expect(page.locator("[aria-label='Finished last'] li").first).to_contain_text("newest")
@@ -66,7 +67,8 @@ def test_a_session_is_watched_until_it_dies(page: Any, folder: Path) -> None:
 def test_the_list_shows_sessions_as_they_appear_and_keeps_the_focus(page: Any, served: UiServer) -> None:
     page.goto("/")
     expect(page.locator(".sessions a.pill")).to_have_count(8)
-    page.keyboard.press("j")
+    press(page, "j")
+    expect(page.locator("[data-item]:focus")).to_have_count(1)
     focused = page.evaluate("document.activeElement.id")
     path = session(served.ui.directory / NAME, run("lunch"))
     try:
@@ -75,11 +77,11 @@ def test_the_list_shows_sessions_as_they_appear_and_keeps_the_focus(page: Any, s
         expect(page.locator("#session-count")).to_have_text("4 sessions")
         write_running(path)
         expect(row.locator("a.pill.even")).to_have_text("▶ running, 12 of 298")
-        assert page.evaluate("document.activeElement.id") == focused
+        expect(page.locator(f"[id='{focused}']")).to_be_focused()
     finally:
         shutil.rmtree(path)
     expect(row).to_have_count(0)
-    assert page.evaluate("document.activeElement.id") == focused
+    expect(page.locator(f"[id='{focused}']")).to_be_focused()
 
 
 def test_the_page_without_a_session_leads_to_the_next_one(page: Any, served: UiServer) -> None:

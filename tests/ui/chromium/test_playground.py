@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from pytest_toolemu.ui.ui_server import UiServer
-from tests.ui.chromium.conftest import check_page, expect, take_picture
+from tests.browser import expect, press
+from tests.ui.chromium.conftest import check_page, take_picture
 
 CASE = "june-rent-for-anna"
 BOOKING = {
@@ -54,11 +55,12 @@ def test_a_person_plays_the_agent_and_is_judged(page: Any, served: UiServer) -> 
     check_page(page)
     page.select_option("#tool", "BankManager_SearchPayee")
     page.fill("[name='/name']", "Anna")
-    page.keyboard.press("Tab")
+    press(page, "Tab")
     page.get_by_role("button", name="Call BankManager_SearchPayee").click()
     expect(page.locator("#step-1 .returned")).to_contain_text("Anna Bergström")
     heading(page, "You are the agent")
     page.select_option("#tool", "BankManager_SearchTransactions")
+    page.get_by_role("button", name="Call BankManager_SearchTransactions").wait_for()
     take_picture(page, "ui-playground")
     page.fill("#answer", "<script>alert(1)</script> Which Anna?")
     page.get_by_role("button", name="Answer and be judged").click()
@@ -80,7 +82,7 @@ def test_an_agent_is_watched_and_its_play_is_forked(page: Any) -> None:
     page.get_by_role("button", name="Start").click()
     heading(page, "The result of call 1 is held back")
     check_page(page)
-    page.keyboard.press("n")
+    press(page, "n")
     heading(page, "The result of call 2 is held back")
     page.get_by_text("Change the result of call 1").click()
     page.fill("#content-0", '{"payees": []}')
@@ -90,7 +92,7 @@ def test_an_agent_is_watched_and_its_play_is_forked(page: Any) -> None:
     page.locator("#step-1").get_by_role("button", name="Continue as a fork").click()
     expect(page.locator(".position")).to_contain_text("a fork of play")
     heading(page, "The result of call 2 is held back")
-    expect(page.locator("#step-1 .source")).to_have_text("person")
+    expect(page.locator("#step-1 .source")).to_contain_text("person")  # and the time, if it took long
     page.get_by_role("button", name="Go on without stopping").click()
     heading(page, "The play has ended")
     expect(page.locator(".steps > .step")).to_have_count(4)

@@ -13,7 +13,8 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.ui.ui_server import UiServer
 from tests.authoring.drafts.draft_texts import put_case, put_toolkit
 from tests.authoring.drafts.test_review import LEAKING
-from tests.ui.chromium.conftest import check_page, expect, take_picture
+from tests.browser import expect, press
+from tests.ui.chromium.conftest import check_page, take_picture
 
 HOSTILE = "</textarea><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -35,15 +36,14 @@ def test_a_draft_is_edited_and_accepted(page: Any, served: UiServer, monkeypatch
     page.get_by_text("thank-ann").click()
     expect(page.locator("#state")).to_have_text(re.compile(r"\d+ problems?$"))
     expect(page.locator("#problems")).to_contain_text("'be careful' reveals")
-    assert page.locator("#reviewer").input_value() == "Jorunn Aas"
+    expect(page.locator("#reviewer")).to_have_value("Jorunn Aas")
     check_page(page)
     take_picture(page, "ui-review")
     page.get_by_role("button", name=re.compile("line 3")).first.click()
-    page.keyboard.press("End")
-    page.keyboard.press("Enter")
+    press(page, "End", "Enter")
     page.keyboard.type("sever")
     expect(page.locator(".ace_autocomplete")).to_contain_text("severity")
-    page.keyboard.press("Escape")
+    press(page, "Escape")
     text = LEAKING.replace("a nice card, and be careful.", "a nice card.").replace(
         "title: ", f"title: Note {HOSTILE} ", 1
     )
