@@ -91,6 +91,14 @@ def session_of(request: Request) -> SessionFolder:
     return session_of_id(context_of(request), request.path_params["session"])
 
 
+def listed_session_of(request: Request) -> SessionFolder | None:
+    """Return the session of a row in the list; None if its folder was deleted, and the list will soon lose the row.
+
+    An error would be reported in the console of the browser, although nothing is wrong.
+    """
+    return context_of(request).library.session(request.path_params["session"])
+
+
 def session_of_id(ui: UiContext, session_id: str) -> SessionFolder:
     """Return the session with this ID. Raise HTTPException if there is none."""
     session = ui.library.session(session_id)

@@ -124,6 +124,15 @@ def test_the_list_marks_running_sessions_until_they_end(folder: Path, client: Te
     assert "The session has ended." in client.get(f"{URL}/state").text
 
 
+def test_the_row_of_a_deleted_session_asks_in_vain_without_an_error(folder: Path, client: TestClient) -> None:
+    write_running(folder)
+    shutil.rmtree(folder)
+    for part in ("live/mark", "row"):
+        answer = client.get(f"/sessions/{NAME}/{part}")
+        assert (answer.status_code, answer.text) == (204, "")
+    assert client.get(URL).status_code == 404
+
+
 def test_cases_that_a_running_session_has_not_reached_are_not_missing(folder: Path, client: TestClient) -> None:
     case = {"items": {"a": {"agent": "gpt-4o"}, "0": {"agent": "gpt-4o"}}}
     RunStore(folder).put_manifest({"planned": {"old": case}})

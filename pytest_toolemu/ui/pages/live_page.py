@@ -14,7 +14,7 @@ from starlette.routing import Route
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.sessions.live_session import LiveSession
 from pytest_toolemu.sessions.store import item_mark, mark_of
-from pytest_toolemu.ui.context import page, session_of
+from pytest_toolemu.ui.context import listed_session_of, page, session_of
 from pytest_toolemu.ui.latest_runs import latest_runs
 from pytest_toolemu.ui.run_index import record_names
 
@@ -34,7 +34,9 @@ def live_state(request: Request) -> Response:
 
 def live_mark(request: Request) -> Response:
     """Show the mark of a running session in the list of sessions; when it has ended, its row is loaded again."""
-    session = session_of(request)
+    session = listed_session_of(request)
+    if session is None:
+        return Response(status_code=204)
     return page(request, "live_mark.html.j2", session=session, live=session.live)
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pytest_toolemu.core.run import sha256
-from pytest_toolemu.ui.context import context_of, page, session_of
+from pytest_toolemu.ui.context import context_of, listed_session_of, page
 from pytest_toolemu.ui.session_folder import SessionFolder
 
 
@@ -31,7 +31,9 @@ def session_list(request: Request) -> Response:
 
 def session_row(request: Request) -> Response:
     """Show one session with its outcomes, as a row of the table."""
-    session = session_of(request)
+    session = listed_session_of(request)
+    if session is None:
+        return Response(status_code=204)
     runs = None if session.problem else context_of(request).library.reader.runs(session)
     return page(request, "session_row.html.j2", session=replace(session, runs=runs))
 
