@@ -1,17 +1,5 @@
 // What every page does: the theme, the CSRF token of requests, and the keyboard.
-
-/** Send JSON to the application; rejects with its message unless it answers with success. */
-export async function post(url, body) {
-  const response = await fetch(url, {
-    method: "POST",
-    headers: { "content-type": "application/json", "x-csrf-token": csrfToken() },
-    body: JSON.stringify(body),
-  });
-  if (!response.ok) throw new Error(await response.text());
-  return response;
-}
-
-const csrfToken = () => document.querySelector("meta[name=csrf-token]").content;
+import { csrfToken } from "./post.js";
 
 document.addEventListener("htmx:configRequest", (event) => {
   event.detail.headers["x-csrf-token"] = csrfToken();

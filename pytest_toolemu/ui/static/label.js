@@ -1,5 +1,5 @@
 // The form of a label: saved as JSON, filled by keys.
-import { post } from "./app.js";
+import { post } from "./post.js";
 
 const form = document.getElementById("label");
 const problem = document.getElementById("problem");

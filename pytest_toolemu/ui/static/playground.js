@@ -1,5 +1,5 @@
 // The playground: forms are sent as JSON, problems are shown at their fields, and a play is kept current by events.
-import { post } from "./app.js";
+import { post } from "./post.js";
 
 /* ---- forms */
 

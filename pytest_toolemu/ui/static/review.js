@@ -1,5 +1,5 @@
 // The editor of a draft: completion from the JSON Schema, live lint, and the decision.
-import { post } from "./app.js";
+import { post } from "./post.js";
 import { completions } from "./schema_completion.js";
 
 const field = document.getElementById("text");

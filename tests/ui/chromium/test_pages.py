@@ -25,6 +25,20 @@ def test_sessions_show_their_outcomes_when_their_records_are_read(page: Any) -> 
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
+def test_every_page_switches_its_theme_once_at_a_click(page: Any) -> None:
+    pages = (
+        "/",
+        "/live",
+        f"/sessions/{RELEASE}/results",
+        f"/label/{NEWEST}?annotator=eve&sample=1",
+        "/playground/new?toolkit=BankManager",
+    )
+    for number, path in enumerate(pages):
+        page.goto(path)
+        page.locator("#theme").click()
+        expect(page.locator("html")).to_have_attribute("data-theme", ("dark", "light")[number % 2])
+
+
 def test_results_have_charts_that_lead_to_runs(page: Any) -> None:
     page.set_viewport_size({"width": 1200, "height": 820})
     page.goto(f"/sessions/{RELEASE}/results#scores")
