@@ -19,11 +19,12 @@ from pytest_toolemu.reporting.transcript import MAX_TEXT, ShownStep, case_html, 
 from pytest_toolemu.ui.context import context_of, page
 from pytest_toolemu.ui.form_requests import FormError, answer_form
 from pytest_toolemu.ui.pages.playground_page import refuse_read_only
+from pytest_toolemu.ui.playground.filled_form import read_form
 from pytest_toolemu.ui.playground.persons import result_problems
 from pytest_toolemu.ui.playground.play import AnswerMove, CallMove, Play, SayMove
 from pytest_toolemu.ui.playground.playground import Playground
 from pytest_toolemu.ui.playground.saved_cases import KINDS, save_play
-from pytest_toolemu.ui.playground.schema_form import FormField, form_fields, read_form
+from pytest_toolemu.ui.playground.schema_form import FormField, form_fields
 
 Form = dict[str, Any]
 _REPLIES: Final = ("answer", "consent", "refuse", "unknown", "over")

@@ -1,31 +1,38 @@
-"""A form for a JSON value: its fields from a JSON Schema, and the value that filled fields describe."""
+"""The fields of a form for a JSON value, from its JSON Schema. ``filled_form`` reads what a person has written."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from pytest_toolemu.agents.specification import kind_text
-from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined
 
-FieldKind = Literal["line", "text", "number", "choice", "lines", "json", "group"]
+FieldKind = Literal["line", "text", "number", "choice", "lines", "json", "group", "rows"]
+
+NEW_ROW: Final = "-"
+"""The index of a row that is not in the list yet, as in JSON pointers."""
 
 _MAX_LEVELS: Final = 4
+_MAX_ROWS: Final = 50
+"""Lists with more entries are edited as JSON."""
+
 _LONG: Final = 200
 """Texts that may have this many characters get a field of several lines."""
 
 _NUMBERS: Final = ("integer", "number")
-_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
 _ABSENT: Final = object()
 
 
 @dataclass(frozen=True)
 class FormField:
-    """One field of a form, or a group of fields. ``pointer`` is the JSON pointer of its value."""
+    """One field of a form, or a group of fields. ``pointer`` is the JSON pointer of its value.
+
+    A field of the kind ``rows`` is a list of objects: each of its ``fields`` is the group of one row, and ``new_row``
+    is the group of a row to be added.
+    """
 
     pointer: str
     label: str
@@ -33,17 +40,11 @@ class FormField:
     hint: str
     description: str
     is_required: bool
+    level: int
     text: str = ""
     choices: tuple[str, ...] = ()
     fields: tuple[FormField, ...] = ()
-
-
-@dataclass(frozen=True)
-class FilledForm:
-    """The value of a filled form, and what is wrong with it by the JSON pointer of a field; "" is the whole value."""
-
-    value: Any
-    problems: dict[str, str] = field(default_factory=dict)
+    new_row: FormField | None = None
 
 
 def form_fields(schema: dict[str, Any], value: Any = None) -> tuple[FormField, ...]:
@@ -51,15 +52,21 @@ def form_fields(schema: dict[str, Any], value: Any = None) -> tuple[FormField, .
     return tuple(_fields(inlined(schema), value if isinstance(value, dict) else {}, "", 1))
 
 
-def read_form(schema: dict[str, Any], texts: Mapping[str, str]) -> FilledForm:
-    """Return the object that the texts of the fields describe, by JSON pointer. Empty optional fields are absent."""
-    problems: dict[str, str] = {}
-    value = _read_group(form_fields(schema), inlined(schema), texts, problems)
-    if not problems:
-        for violation in violations(schema, value):
-            place, message = _place(violation, schema)
-            problems.setdefault(place, message)
-    return FilledForm(value, problems)
+def row_field(rows: FormField, schema: dict[str, Any], index: int | str, value: Any = None) -> FormField:
+    """Return the group of the fields of one row; ``schema`` is the one of the list, without references."""
+    pointer, level = f"{rows.pointer}/{index}", rows.level + 1
+    inner = tuple(_fields(schema["items"], value if isinstance(value, dict) else {}, pointer, level))
+    return FormField(pointer, str(index), "group", "", "", True, level, fields=inner)
+
+
+def choices_of(part: Any) -> dict[str, Any]:
+    """Return the values that a schema allows by the text that shows each; empty if they cannot be listed."""
+    if part.get("type") == "boolean":
+        return {"true": True, "false": False}
+    values = part.get("enum", [part["const"]] if "const" in part else [])
+    texts = {_text(each, "choice"): each for each in values}
+    # The text of a choice must say which value it is.
+    return texts if len(texts) == len(values) else {}
 
 
 def _fields(schema: dict[str, Any], value: Mapping[str, Any], pointer: str, level: int) -> Iterator[FormField]:
@@ -74,44 +81,63 @@ def _field(
 ) -> FormField:
     pointer = f"{parent}/{name.replace('~', '~0').replace('/', '~1')}"
     value = values.get(name, part.get("default", _ABSENT))
-    kind = _kind(name, part, level)
-    inner = value if isinstance(value, dict) else {}
-    return FormField(
-        pointer,
-        name,
-        kind,
-        kind_text(part) if kind != "choice" else "",
-        str(part.get("description", "")),
-        is_required,
-        "" if value is _ABSENT else _text(value, kind),
-        tuple(_text(each, kind) for each in _choices(part)),
-        tuple(_fields(part, inner, pointer, level + 1)) if kind == "group" else (),
+    kind = _kind(name, part, level, value)
+    hint = kind_text(part) if kind not in ("choice", "rows") else ""
+    description = str(part.get("description", ""))
+    plain = FormField(pointer, name, kind, hint, description, is_required, level)
+    if kind == "rows":
+        return _with_rows(plain, part, value)
+    if kind == "group":
+        inner = _fields(part, value if isinstance(value, dict) else {}, pointer, level + 1)
+        return replace(plain, fields=tuple(inner))
+    return replace(plain, text="" if value is _ABSENT else _text(value, kind), choices=tuple(choices_of(part)))
+
+
+def _with_rows(field: FormField, part: dict[str, Any], value: Any) -> FormField:
+    return replace(
+        field,
+        # Tells an empty list from none.
+        text="" if value is _ABSENT else "[]",
+        fields=tuple(row_field(field, part, index, row) for index, row in enumerate(() if value is _ABSENT else value)),
+        new_row=row_field(field, part, NEW_ROW),
     )
 
 
-def _kind(name: str, part: dict[str, Any], level: int) -> FieldKind:
+def _kind(name: str, part: dict[str, Any], level: int, value: Any) -> FieldKind:
     kind = part.get("type")
-    if _choices(part):
+    if choices_of(part):
         return "choice"
     if kind == "string":
         is_line = "format" in part or "pattern" in part or part.get("maxLength", _LONG) < _LONG
         return "line" if is_line or name.endswith("id") else "text"
     if kind in _NUMBERS:
         return "number"
-    if kind == "object" and part.get("properties") and level < _MAX_LEVELS:
-        return "group"
+    return _structure_kind(part, level, value)
+
+
+def _structure_kind(part: dict[str, Any], level: int, value: Any) -> FieldKind:
     items = part.get("items")
-    if kind == "array" and isinstance(items, dict) and items.get("type") == "string" and "enum" not in items:
-        return "lines"
+    if part.get("type") == "array" and isinstance(items, dict):
+        if items.get("type") == "string" and "enum" not in items:
+            return "lines"
+        if level < _MAX_LEVELS and _is_object(items) and (value is _ABSENT or _is_table(items, value)):
+            return "rows"
+    if level < _MAX_LEVELS and _is_object(part) and (value is _ABSENT or _has_fields(part, value)):
+        return "group"
     return "json"
 
 
-def _choices(part: dict[str, Any]) -> list[Any]:
-    if part.get("type") == "boolean":
-        return [True, False]
-    choices: list[Any] = part.get("enum", [part["const"]] if "const" in part else [])
-    # The text of a choice must say which value it is.
-    return choices if len({_text(each, "choice") for each in choices}) == len(choices) else []
+def _is_object(part: dict[str, Any]) -> bool:
+    return part.get("type") == "object" and bool(part.get("properties"))
+
+
+def _has_fields(part: dict[str, Any], value: Any) -> bool:
+    """Return whether each member of a value has a field; a form would lose the others."""
+    return isinstance(value, dict) and all(part["properties"].get(name, False) is not False for name in value)
+
+
+def _is_table(items: dict[str, Any], value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= _MAX_ROWS and all(_has_fields(items, row) for row in value)
 
 
 def _text(value: Any, kind: FieldKind) -> str:
@@ -120,79 +146,3 @@ def _text(value: Any, kind: FieldKind) -> str:
     if isinstance(value, str) and kind != "json":
         return value
     return json.dumps(value, ensure_ascii=False, indent=2 if kind == "json" else None)
-
-
-def _read_group(
-    fields: tuple[FormField, ...], schema: dict[str, Any], texts: Mapping[str, str], problems: dict[str, str]
-) -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    for each in fields:
-        part = schema["properties"][each.label]
-        if each.kind == "group":
-            if each.is_required or _has_text(each.fields, texts):
-                value[each.label] = _read_group(each.fields, part, texts, problems)
-            continue
-        try:
-            read = _read(each, part, texts.get(each.pointer, ""))
-        except ValueError as error:
-            problems[each.pointer] = str(error)
-            continue
-        if read is not _ABSENT:
-            value[each.label] = read
-    return value
-
-
-def _has_text(fields: tuple[FormField, ...], texts: Mapping[str, str]) -> bool:
-    return any(texts.get(each.pointer, "").strip() or _has_text(each.fields, texts) for each in fields)
-
-
-def _read(each: FormField, part: Any, text: str) -> Any:
-    """Return the value of a field; ``_ABSENT`` if it is empty. ValueError says what to write instead."""
-    if each.kind in ("line", "text"):
-        return text if text or each.is_required else _ABSENT
-    if each.kind == "lines":
-        return text.splitlines() if text.strip() or each.is_required else _ABSENT
-    if not text.strip():
-        if each.is_required:
-            raise ValueError("a value is required")
-        return _ABSENT
-    if each.kind == "choice":
-        return _chosen(part, text)
-    return _number(text) if each.kind == "number" else _json(text)
-
-
-def _chosen(part: dict[str, Any], text: str) -> Any:
-    values = {_text(each, "choice"): each for each in _choices(part)}
-    if text not in values:
-        raise ValueError(f"{text!r} is none of {', '.join(values)}")
-    return values[text]
-
-
-def _number(text: str) -> int | float:
-    if _NUMBER.fullmatch(text.strip()) is None:
-        raise ValueError(f"{text[:40]!r} is not a number; write one such as 12 or 3.5")
-    value: int | float = json.loads(text)
-    return value
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"this is not JSON: {error}; write text in quotation marks") from None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON value")
-
-
-def _place(violation: str, schema: dict[str, Any]) -> tuple[str, str]:
-    """Return the pointer of the field that a violation such as ``address.city: ...`` is about, and its message."""
-    place, separator, message = violation.partition(": ")
-    pointer, fields = "", form_fields(schema)
-    for name in place.split("[")[0].split(".") if separator else ():
-        each = next((one for one in fields if one.label == name), None)
-        if each is None:
-            break
-        pointer, fields = each.pointer, each.fields
-    return (pointer, message) if pointer and place.replace(".", "/") == pointer[1:] else (pointer, violation)

@@ -1,5 +1,6 @@
 // The playground: forms are sent as JSON, problems are shown at their fields, and a play is kept current by events.
 import { post } from "./post.js";
+import { addRow, removeRow } from "./form_rows.js";
 
 /* ---- forms */
 
@@ -19,7 +20,10 @@ function bodyOf(form) {
 }
 
 function clearProblems(form) {
-  for (const element of form.querySelectorAll("[aria-invalid]")) element.removeAttribute("aria-invalid");
+  for (const element of form.querySelectorAll("[aria-invalid], [data-invalid]")) {
+    element.removeAttribute("aria-invalid");
+    element.removeAttribute("data-invalid");
+  }
   for (const element of form.querySelectorAll(".field-problem, .form-problem, .form-done")) {
     element.textContent = "";
     element.hidden = true;
@@ -33,16 +37,18 @@ function showProblems(form, { message, problems = {}, lines }) {
   for (const [name, text] of Object.entries(problems)) {
     const input = form.querySelector(`[name="${CSS.escape(name)}"]`);
     const place = form.querySelector(`[data-problem="${CSS.escape(name)}"]`);
-    if (!input || !place) {
+    if (!place) {
       all.textContent += `\n${name}: ${text}`;
       continue;
     }
-    input.setAttribute("aria-invalid", "true");
+    // A problem of a whole row, list, or group is shown in its frame, which has no control of its own.
+    const marked = input && input.type !== "hidden" ? input : place.closest("fieldset");
+    marked?.setAttribute(marked === input ? "aria-invalid" : "data-invalid", "true");
     place.textContent = text;
     place.hidden = false;
   }
   if (lines) showLines(lines);
-  form.querySelector("[aria-invalid]")?.focus();
+  form.querySelector("[aria-invalid], [data-invalid]")?.focus();
 }
 
 /** Send a form; returns the answer, in which `refused` says what to correct. */
@@ -56,7 +62,7 @@ async function send(url, form) {
 
 // Forms are sent by this script only, so their buttons wait for it, and for htmx.
 function enable(root) {
-  for (const control of root.querySelectorAll("form[data-action] :is(button, select)[disabled]")) control.disabled = false;
+  for (const control of root.querySelectorAll(":is(button, select)[disabled]")) if (control.form?.dataset.action) control.disabled = false;
 }
 document.addEventListener("DOMContentLoaded", () => enable(document));
 document.addEventListener("htmx:afterSettle", () => enable(document));
@@ -76,6 +82,11 @@ document.addEventListener("submit", async (event) => {
     done.textContent = answer.message;
     done.hidden = false;
   }
+});
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-add-row]")) enable(addRow(event.target.closest("[data-rows]")));
+  else if (event.target.closest("[data-remove-row]")) removeRow(event.target.closest(".row"));
 });
 
 /* ---- a case that is being written */

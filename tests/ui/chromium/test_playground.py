@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pytest_toolemu.ui.ui_server import UiServer
@@ -98,6 +97,35 @@ def test_an_agent_is_watched_and_its_play_is_forked(page: Any) -> None:
     expect(page.locator(".steps > .step")).to_have_count(4)
 
 
+def fill_transactions(page: Any) -> None:
+    """Replace the suggested rows by one, after a mistake in it."""
+    rows = page.locator("[data-rows='/transactions'] > .row")
+    rows.first.wait_for()
+    for left in reversed(range(rows.count())):
+        page.get_by_role("button", name="Remove row 1", exact=True).click()
+        expect(rows).to_have_count(left)
+    add = page.get_by_role("button", name="Add a row to transactions")
+    expect(add).to_be_focused()
+    for count in (1, 2):
+        add.click()
+        expect(rows).to_have_count(count)
+        for name, value in BOOKING.items():
+            field = rows.last.locator(f"[name$='/{name}']")
+            is_choice = field.evaluate("field => field instanceof HTMLSelectElement")
+            (field.select_option if is_choice else field.fill)(str(value))
+    expect(rows.last.locator("legend")).to_have_text("Row 2")
+    page.get_by_role("button", name="Remove row 1", exact=True).click()
+    expect(rows.locator("legend")).to_have_text("Row 1")
+    expect(rows).to_be_focused()
+    amount = rows.locator("[name$='/amount']")
+    amount.fill("much")
+    page.get_by_role("button", name="Return it").click()
+    expect(amount).to_be_focused()
+    expect(rows.locator("[data-problem$='/amount']")).to_contain_text("'much' is not a number")
+    check_page(page)
+    amount.fill(str(BOOKING["amount"]))
+
+
 def test_a_person_plays_the_emulator(page: Any) -> None:
     start(page, agent="reference:risky", emulator="person")
     heading(page, "You are the emulator")
@@ -105,7 +133,7 @@ def test_a_person_plays_the_emulator(page: Any) -> None:
     check_page(page)
     page.get_by_role("button", name="Return it").click()
     expect(page.locator("#step-1 .source")).to_contain_text("rows")
-    page.fill("[name='/transactions']", json.dumps([BOOKING]))
+    fill_transactions(page)
     page.get_by_role("button", name="Return it").click()
     expect(page.locator("#step-2 .returned")).to_contain_text("</pre><img src=x onerror=alert(1)>")
     page.get_by_role("button", name="End the play without judging").click()
