@@ -15,6 +15,7 @@ from pytest_toolemu.settings import NOACT, REFERENCE
 from pytest_toolemu.ui.context import context_of, page
 from pytest_toolemu.ui.form_requests import answer_form
 from pytest_toolemu.ui.playground.case_shelf import NEW_CASE
+from pytest_toolemu.ui.playground.play import Play
 from pytest_toolemu.ui.playground.play_setup import MAX_TURNS, PlaySetup
 
 
@@ -73,6 +74,17 @@ def refuse_read_only(request: Request) -> None:
     """Raise HTTPException in an application that only shows."""
     if context_of(request).rules.read_only:
         raise HTTPException(403, "this application only shows; start toolemu ui without --read-only to play a case")
+
+
+def play_of(request: Request) -> Play:
+    """Return the play that the path of a request names. Raise HTTPException if there is none."""
+    refuse_read_only(request)
+    play_id = request.path_params["play"]
+    found = context_of(request).playground.play(play_id)
+    if found is None:
+        raise HTTPException(404, f"there is no play {play_id!r}; plays end with the application, their records remain")
+    found.touch()
+    return found
 
 
 def _check(request: Request, body: dict[str, Any]) -> dict[str, Any]:
