@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 
 def usd_text(usd: float) -> str:
-    """Return USD with as many digits as are meaningful: ``12.35``, ``0.0123``, ``0``."""
-    return "0" if not usd else f"{usd:,.2f}" if usd >= 0.1 else f"{usd:.2g}"
+    """Return USD with as many digits as are meaningful: ``12.35``, ``0.012``, ``0.00002``, ``0``."""
+    return "0" if not usd else f"{usd:,.2f}" if usd >= 0.1 else f"{Decimal(f'{usd:.2g}'):f}"
 
 
 def sum_text(known_sum: str, *, nothing_known: bool, incomplete: bool) -> str:

@@ -142,6 +142,6 @@ def test_usd_are_shown_with_significant_digits() -> None:
         "1,234.50",
         "0.50",
         "0.012",
-        "4.6e-05",
+        "0.000046",
         "0",
     ]

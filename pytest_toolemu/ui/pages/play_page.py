@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -14,11 +14,13 @@ from starlette.routing import Route
 
 from pytest_toolemu.core.agent_access.tool_functions import describe
 from pytest_toolemu.core.messages import ToolSpec
+from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.reporting.transcript import MAX_TEXT, ShownStep, case_html, pretty_json
 from pytest_toolemu.ui.context import context_of, page
 from pytest_toolemu.ui.pages.play_actions import REPLIES, act
 from pytest_toolemu.ui.pages.playground_page import play_of
 from pytest_toolemu.ui.playground.play import Play
+from pytest_toolemu.ui.playground.play_costs import play_costs
 from pytest_toolemu.ui.playground.saved_cases import KINDS
 from pytest_toolemu.ui.playground.schema_form import FormField, form_fields
 
@@ -75,24 +77,8 @@ def _parts(request: Request, shown: Play) -> dict[str, Any]:
     # First, so that a change after it is not taken for shown.
     version, state = shown.version, _state(shown)
     library, record = context_of(request).library, shown.record
-    trajectory, current = shown.trajectory, shown.turn
-    dialogue = list(trajectory.dialogue) if trajectory is not None else []
-    steps = [
-        ShownStep(
-            number=index + 1,
-            step=step,
-            arguments=pretty_json(step.call.arguments),
-            returned=pretty_json(step.observation.content),
-            findings=(),
-            stress=None,
-            said=tuple(one for one in dialogue if one.step == index),
-        )
-        for index, step in enumerate(shown.steps)
-    ]
-    fields: tuple[FormField, ...] = ()
-    if current is not None and current.kind == "emulate" and current.call is not None:
-        suggestion = current.observation.content if current.observation is not None else None
-        fields = form_fields(shown.resolved_case.tools[current.call.name].returns, suggestion)
+    said = list(shown.trajectory.dialogue) if shown.trajectory is not None else []
+    steps = _shown_steps(shown, said)
     return {
         "play": shown,
         "version": version,
@@ -100,15 +86,40 @@ def _parts(request: Request, shown: Play) -> dict[str, Any]:
         "record_url": f"/sessions/{library.id_of(record.parent)}/runs/{record.stem}" if record is not None else "",
         "case": shown.resolved_case.case,
         "steps": steps,
-        "said_last": [one for one in dialogue if one.step == len(steps)],
-        "turn": current,
+        "said_last": [one for one in said if one.step == len(steps)],
+        "turn": shown.turn,
         "tools": shown.resolved_case.tools,
-        "fields": fields,
+        "fields": _result_fields(shown),
+        "costs": play_costs(shown),
         "replies": REPLIES,
         "kinds": KINDS,
         "pretty": pretty_json,
         "longest": MAX_TEXT,
     }
+
+
+def _shown_steps(shown: Play, said: Sequence[Utterance]) -> list[ShownStep]:
+    return [
+        ShownStep(
+            number=index + 1,
+            step=step,
+            arguments=pretty_json(step.call.arguments),
+            returned=pretty_json(step.observation.content),
+            findings=(),
+            stress=None,
+            said=tuple(one for one in said if one.step == index),
+        )
+        for index, step in enumerate(shown.steps)
+    ]
+
+
+def _result_fields(shown: Play) -> tuple[FormField, ...]:
+    """Return the fields of the result that a person has to give as the emulator, filled with the suggested one."""
+    current = shown.turn
+    if current is None or current.kind != "emulate" or current.call is None:
+        return ()
+    suggestion = current.observation.content if current.observation is not None else None
+    return form_fields(shown.resolved_case.tools[current.call.name].returns, suggestion)
 
 
 ROUTES = (

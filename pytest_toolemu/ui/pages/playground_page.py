@@ -16,6 +16,7 @@ from pytest_toolemu.ui.context import context_of, page
 from pytest_toolemu.ui.form_requests import answer_form
 from pytest_toolemu.ui.playground.case_shelf import NEW_CASE
 from pytest_toolemu.ui.playground.play import Play
+from pytest_toolemu.ui.playground.play_costs import play_cost
 from pytest_toolemu.ui.playground.play_setup import MAX_TURNS, PlaySetup
 
 
@@ -30,7 +31,7 @@ def playground(request: Request) -> Response:
         project=shelf.of_project(),
         benchmark=shelf.of_benchmark,
         toolkits=shelf.toolkits(),
-        plays=ui.playground.plays(),
+        plays=[(play, play_cost(play)) for play in ui.playground.plays()],
         sessions=ui.library.playground_sessions(),
     )
 

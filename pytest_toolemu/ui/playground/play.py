@@ -16,6 +16,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_parts.dialogue import UserReply
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.ui.playground.play_setup import PlaySetup
 
 HEARTBEAT: Final = 15.0
@@ -103,6 +104,7 @@ class Play:
         self.run: Run | None = None
         self.record: Path | None = None
         self.problem = ""
+        self.prices: Prices | None = None
         self.version = 0
         self._turns = 0
         self._answer: asyncio.Future[Any] | None = None

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +14,9 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.messages import Recorder
 from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.errors import ToolemuError, UsageError
+from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.models.model_pool import ModelPool
+from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.scheduling.budget import Budget
 from pytest_toolemu.scheduling.event_loop import CaseLoop
 from pytest_toolemu.sessions.single_run import prices_of_settings
@@ -148,8 +148,9 @@ class Playground:
 
     async def _begin(self, play: Play, settings: Settings, recorder: Recorder | None) -> None:
         budget = Budget(settings.budget_usd, settings.budget_tokens)
-        prices = partial(prices_of_settings, settings) if budget.usd is not None else None
-        components = Components(settings, ModelPool(settings, budget=budget, prices=prices))
+        play.prices = prices = _prices(settings)
+        lookup = None if budget.usd is None else lambda: prices
+        components = Components(settings, ModelPool(settings, budget=budget, prices=lookup))
         try:
             spec = await checked_spec(play, settings, components)
         except BaseException:
@@ -204,3 +205,11 @@ class Playground:
             function()
 
         self._loop.run(call())
+
+
+def _prices(settings: Settings) -> Prices:
+    """Return the prices. Raise UsageError for an invalid file, whose lines are not those of the case in the form."""
+    try:
+        return prices_of_settings(settings)
+    except DocumentError as error:
+        raise UsageError(str(error)) from None
