@@ -73,9 +73,14 @@ document.addEventListener("submit", async (event) => {
   event.preventDefault();
   clearProblems(form);
   const url = event.submitter?.getAttribute("formaction") ?? form.dataset.action;
+  if (form.dataset.turn) hasActed = true;
   const answer = await send(url, form);
-  if (answer.refused) showProblems(form, answer.refused);
-  else if (form.dataset.turn) takeTurn(form);
+  if (answer.refused) {
+    hasActed = false;
+    showProblems(form, answer.refused);
+  } else if (form.dataset.turn) {
+    takeTurn(form);
+  }
   if (answer.next) location.assign(answer.next);
   const done = form.querySelector(".form-done");
   if (done && answer.message) {
@@ -145,10 +150,10 @@ if (setup) {
 const play = document.getElementById("play");
 let hasActed = false;
 
-/** Disable everything until what comes next is shown. */
+/** Disable everything until what comes next is shown. It may be shown already, without this form. */
 function takeTurn(form) {
-  hasActed = true;
-  for (const control of form.closest("#turn").querySelectorAll("button, input, select, textarea")) control.disabled = true;
+  const controls = form.closest("#turn")?.querySelectorAll("button, input, select, textarea") ?? [];
+  for (const control of controls) control.disabled = true;
 }
 
 async function refresh(part) {

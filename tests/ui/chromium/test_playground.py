@@ -74,6 +74,21 @@ def test_a_person_plays_the_agent_and_is_judged(page: Any, served: UiServer) -> 
     expect(page.locator(".transcript .outcome")).to_have_text("failed")
 
 
+def test_what_an_answer_causes_may_be_shown_before_the_answer_of_the_server(page: Any) -> None:
+    start(page)
+    page.fill("#answer", "Which Anna?")
+    held: list[Any] = []
+    page.route("**/answer", lambda route: held.append((route, route.fetch())))
+    page.get_by_role("button", name="Answer and be judged").click()
+    heading(page, "The play has ended")
+    expect(page.locator("#turn h2")).to_be_focused()
+    ((route, response),) = held
+    with page.expect_response("**/answer") as answer:
+        route.fulfill(response=response)
+    answer.value.finished()
+    expect(page.get_by_role("button", name="Save")).to_be_enabled()
+
+
 def test_an_agent_is_watched_and_its_play_is_forked(page: Any) -> None:
     page.goto(f"/playground/new?case={CASE}")
     page.fill("#agent", "reference:risky")
