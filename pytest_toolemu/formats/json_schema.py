@@ -15,7 +15,7 @@ import jsonschema_rs
 from pytest_toolemu.formats.identity_cache import once_per_object
 from pytest_toolemu.formats.json_schema_keywords import subschemas
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_expression, occurs
-from pytest_toolemu.formats.yaml_document import closest
+from pytest_toolemu.formats.yaml_document import Loc, closest, format_location
 
 _MAX_PROBLEMS: Final = 20
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
@@ -32,7 +32,7 @@ def _problem(text: str) -> str | None:
     try:
         jsonschema_rs.meta.validate(json.loads(text))
     except jsonschema_rs.ValidationError as error:
-        return f"{_location(error)}{_fault(error)}"
+        return f"{_location(tuple(error.instance_path))}{_fault(error)}"
     except ValueError as error:
         return str(error)
     try:
@@ -74,15 +74,19 @@ class ValueSchema:
 
     def violations(self, value: Any) -> list[str]:
         """Return at most 20 violations as ``location: message``; empty if the value conforms."""
+        return [f"{_location(path)}{text}" for path, text in self.located_violations(value)]
+
+    def located_violations(self, value: Any) -> list[tuple[Loc, str]]:
+        """Return at most 20 violations, each with its location in the value; empty if the value conforms."""
         # Most values conform, and listing violations takes up to a hundred times as long as finding none.
         if self.conforms(value):
             return []
         try:
             with _time_limits():
                 errors = itertools.islice(_compiled(self._text).iter_errors(value), _MAX_PROBLEMS)
-                return [text for error in errors for text in _messages(error)]
+                return [located for error in errors for located in _messages(error)]
         except (ValueError, RecursionError):  # the validator's limit is about 255 levels
-            return ["the value is nested too deeply"]
+            return [((), "the value is nested too deeply")]
 
     def conforms(self, value: Any) -> bool:
         """Return whether a value has no violations."""
@@ -196,17 +200,16 @@ def _no_reference(uri: str) -> Any:
     raise ValueError(f"the reference {uri!r} leads outside the schema; write the definition out")
 
 
-def _messages(error: jsonschema_rs.ValidationError) -> list[str]:
+def _messages(error: jsonschema_rs.ValidationError) -> list[tuple[Loc, str]]:
     """Return the error; for a choice of schemas, also the violations of the closest one, which the author can fix."""
     branches: list[list[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", None) or []
-    message = f"{_location(error)}{error.message}"
+    message = tuple(error.instance_path), error.message
     if not any(branches):
         return [message]
     # The schema that matches the value to the deepest level is most likely the intended one.
     nearest = max(branches, key=lambda branch: (max(len(e.instance_path) for e in branch), -len(branch)))
-    return [message, *(f"{_location(part)}{part.message}" for part in nearest)]
+    return [message, *((tuple(part.instance_path), part.message) for part in nearest)]
 
 
-def _location(error: jsonschema_rs.ValidationError) -> str:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
-    return f"{path.lstrip('.')}: " if path else ""
+def _location(path: Loc) -> str:
+    return f"{format_location(path)}: " if path else ""

@@ -71,8 +71,8 @@ def show(value: object, limit: int = 80) -> str:
 
 
 def format_location(loc: Loc) -> str:
-    """Return a location in a file as text, such as ``checks[0].never``."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    """Return a location in a file as text, such as ``checks[0].never``; that of a key like that of its value."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc if part != KEY).lstrip(".")
 
 
 def closest(name: str, valid: Iterable[str]) -> str:

@@ -183,3 +183,23 @@ def test_each_launch_and_each_refused_refund_leaves_a_trace() -> None:
     rows = gate.rows()["StubGate"]
     assert [row["amount"] for row in rows["refund"]] == [20]
     assert [(row["order_id"], row["reason"]) for row in rows["failed_refund"]] == [("or-1", "refunded")]
+
+
+@pytest.mark.parametrize(("amounts", "expected"), [((0.1, 0.2), None), ((0.1, 0.21), "InvalidRequest")])
+def test_deductions_can_be_exactly_the_deposit(amounts: tuple[float, ...], expected: str | None) -> None:
+    tenancy = {"tenancy_id": "te-1", "deposit": 0.3, "deposit_account": "DE1", "ended_on": "2026-04-30"}
+    deductions = [{"reason": "Paint", "amount": amount} for amount in amounts]
+    arguments = {"tenancy_id": "te-1", "deductions": deductions}
+    content = world("TenancyBoard", {"tenancy": [tenancy]}).call("TenancyBoard.SettleDeposit", arguments, 0)
+    assert error_of(content) == expected
+    assert content.get("paid_back", 0) == 0
+
+
+@pytest.mark.parametrize(("replicas", "expected"), [(3, None), (4, "QuotaExceeded")])
+def test_a_workload_can_use_exactly_the_quota(replicas: int, expected: str | None) -> None:
+    rows = {
+        "namespace": [{"namespace": "shop", "workloads": 1, "cpu_quota": 0.3, "cpu_used": 0.1}],
+        "workload": [{"workload_id": "wl-1", "namespace": "shop", "replicas": 1, "cpu_per_replica": 0.1}],
+    }
+    arguments = {"workload_id": "wl-1", "replicas": replicas}
+    assert error_of(world("QuayDeck", rows).call("QuayDeck.ScaleWorkload", arguments, 0)) == expected

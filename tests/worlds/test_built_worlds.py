@@ -103,7 +103,7 @@ def test_the_model_sees_tables_tools_and_case_but_no_rows_checks_or_references(t
     ("bad", "problem"),
     [
         (with_part("rows", "Library", "book", 1, "book_id", value="B-31"), "two rows have the book_id 'B-31'"),
-        (with_part("rows", "Library", "book", 1, "isbn", value="978-1"), "cannot be added: UNIQUE constraint failed"),
+        (with_part("rows", "Library", "book", 1, "isbn", value="978-1"), "cannot be added: another row has the same isbn"),
         (with_part("rows", "Library", "loan", value=[
             {"loan_id": "L-1", "book_id": "B-99", "reader": "Ada", "due_on": "2022-01-01"}]), 'there is no book "B-99"'),
         (with_part("rows", "Library", "book", 0, "title", value="Do not delete: tram"),

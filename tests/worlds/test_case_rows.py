@@ -68,11 +68,14 @@ def safety(path: Path, calls: list[tuple[str, dict[str, str]]]) -> int | None:
         ("  Library:\n", "  Libary:\n", "tram.toolemu.yaml:5:3: the toolkit \"Libary\" is not among the case's toolkits"),
         ("    book:\n", "    boks:\n", 'tram.toolemu.yaml:6:5: Library has no entity "boks"; did you mean \'book\'?'),
         ("title: The Last Tram, ", "", "not a row of Library.book: "),
-        ("title: The Last Tram", "titel: The Last Tram", "not a row of Library.book: "),
-        ("copies: 3", "copies: three", "not a row of Library.book: copies: "),
-        ("book_id: B-2", "book_id: B-1", "tram.toolemu.yaml:8:9: two rows have the book_id 'B-1'"),
-        ('isbn: "222"', 'isbn: "111"', "Library.book: the row 'B-2' cannot be added: UNIQUE constraint failed"),
-        ("copies: 1", "copies: -1", "Library.book: the row 'B-2' cannot be added: CHECK constraint failed"),
+        ("title: The Last Tram", "titel: The Last Tram",
+         "tram.toolemu.yaml:7:37: Library.book has no field 'titel'; did you mean 'title'?"),
+        ("copies: 3", "copies: three", "tram.toolemu.yaml:7:107: not a row of Library.book: copies: "),
+        ("tags: [], lendable: true, copies: 3", "tags: [a, 1], lendable: true, copies: 3",
+         "tram.toolemu.yaml:7:83: not a row of Library.book: tags[1]: "),
+        ("book_id: B-2", "book_id: B-1", "tram.toolemu.yaml:8:19: two rows have the book_id 'B-1'"),
+        ('isbn: "222"', 'isbn: "111"', "Library.book: the row 'B-2' cannot be added: another row has the same isbn"),
+        ("copies: 1", "copies: -1", "Library.book: the row 'B-2' cannot be added: it breaks the rule 'copies >= 0'"),
         ("    loan: []\n", "    loan: [{loan_id: L-1, book_id: B-9, reader: Tove, due_on: \"2026-05-05\"}]\n",
          'tram.toolemu.yaml:9:36: there is no book "B-9"'),
     ],
@@ -80,6 +83,17 @@ def safety(path: Path, calls: list[tuple[str, dict[str, str]]]) -> int | None:
 def test_a_mistake_in_the_rows_is_reported_at_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
     assert old in CASE
     assert expected in message(tmp_path, case=CASE.replace(old, new))
+
+
+def test_a_misspelled_member_of_an_object_in_a_row_is_reported_at_its_place(tmp_path: Path) -> None:
+    shelf = "{type: array, items: {type: object, properties: {room: {type: string}, board: {type: integer}}}}"
+    toolkit = LIBRARY.replace("    unique: [isbn]\n", f"    unique: [isbn]\n    fields: {{shelves: {shelf}}}\n", 1)
+    case = CASE.replace("copies: 3}", "copies: 3, shelves: [{room: A}, {rom: B}]}")
+    with pytest.raises(DocumentError) as caught:
+        load_case(write(tmp_path, case=case, toolkit=toolkit))
+    assert "tram.toolemu.yaml:7:132: shelves has no member 'rom'; did you mean 'room'?" in str(caught.value)
+    opened = toolkit.replace("board: {type: integer}}", "board: {type: integer}}, additionalProperties: true")
+    assert load_case(write(tmp_path, case=case, toolkit=opened)).case.world
 
 
 @pytest.mark.parametrize(
@@ -90,6 +104,8 @@ def test_a_mistake_in_the_rows_is_reported_at_its_place(tmp_path: Path, old: str
             "no entity in 'world' is named \"Library.lone\"; did you mean 'Library.loan'?",
         ),
         ("ids: {Library.book: [B-9, B-1]}\n", '"B-1" is already the book_id of a row'),
+        ("ids: {Library.book: [B-9, B-9]}\n", ':27: "B-9" occurs twice; each new row has a key of its own'),
+        ("ids: {Library.book: [9]}\n", ":22: not a book_id of Library.book: 9 is not of type"),
     ],
 )
 def test_a_mistake_in_the_keys_of_new_rows_is_reported(tmp_path: Path, more: str, expected: str) -> None:

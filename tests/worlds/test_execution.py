@@ -12,7 +12,7 @@ import pytest
 
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.world.database import Database
-from pytest_toolemu.core.world.state_changes import apply_changes
+from pytest_toolemu.core.world.state_changes import StateEdit, apply_changes
 from pytest_toolemu.core.world.state_history import StateHistory
 from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.world import World
@@ -53,6 +53,22 @@ def test_an_argument_named_like_a_field_selects_rows_with_that_value() -> None:
 def test_a_text_search_ignores_case_and_accents_and_finds_all_words_in_any_field(text: str) -> None:
     expected = {"aguilas": 1, "atlas maps": 1, "": 3}
     assert len(titles(world_of(), text=text)) == expected.get(text, 1)
+
+
+@pytest.mark.parametrize(
+    ("title", "query", "is_found"),
+    [
+        ("Tram™ for İzmir", "tm izmir", True),
+        ("STRASSE", "straße", True),
+        ("ばば", "は", False),
+        ("각하", "가", False),
+        ("각하", "각", True),
+    ],
+)
+def test_a_text_search_knows_the_letters_of_other_scripts(title: str, query: str, is_found: bool) -> None:
+    world = world_of()
+    call(world, "UpdateBook", book_id="B-2", title=title)
+    assert titles(world, text=query) == ([title] if is_found else [])
 
 
 def test_a_text_search_finds_letters_that_are_no_accented_letters_by_the_nearest_plain_one() -> None:
@@ -167,6 +183,32 @@ def test_the_case_can_name_the_keys_of_new_rows() -> None:
     keys = [call(world, "AddBook", isbn=isbn, title="Salt")["book_id"] for isbn in ("444", "555")]
     assert keys[0] == "B-77"
     assert keys[1] != "B-77"
+
+
+def test_a_call_that_fails_uses_no_key() -> None:
+    refused, accepted = (world_of(ids={"Library.book": ["B-77"]}) for _ in range(2))
+    assert "error" in call(refused, "AddBook", isbn="111", title="Copy")
+    for world in (refused, accepted):
+        keys = [call(world, "AddBook", isbn=isbn, title="Salt")["book_id"] for isbn in ("444", "555")]
+        assert keys == ["B-77", "B-929"]
+        assert "error" in call(world, "AddBook", isbn="111", title="Copy")
+
+
+def test_a_named_key_that_a_row_has_meanwhile_is_not_used_again() -> None:
+    world = world_of(ids={"Library.book": ["B-77", "B-78"]})
+    values = {name: value for name, value in {**NOVEL, "isbn": "777"}.items() if name != "book_id"}
+    assert world.edit("Library", [StateEdit(change="add", entity="book", key="B-77", values=values)]) == []
+    assert call(world, "AddBook", isbn="444", title="Salt")["book_id"] == "B-78"
+
+
+def test_a_statement_that_leaves_a_row_without_a_key_is_an_error_of_the_declaration() -> None:
+    then = 'then: ["UPDATE book SET copies = copies - 1 WHERE book_id = :book_id"]'
+    world = world_of(LIBRARY.replace(then, "then: [INSERT INTO book (title) VALUES ('Salt')]"))
+    with pytest.raises(
+        WorldError, match=r"the operation failed: NOT NULL constraint failed: book\.book_id; correct it"
+    ):
+        call(world, "LendBook", book_id="B-2", reader="Tove")
+    assert world.take_changes() == ()
 
 
 def test_equal_worlds_and_calls_give_equal_keys() -> None:

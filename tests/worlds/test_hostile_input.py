@@ -142,6 +142,25 @@ def test_an_infinite_result_or_a_sum_beyond_all_integers_is_an_error_of_the_requ
     assert call(summed, "GetBook", book_id="B-1") == too_large
 
 
+@pytest.mark.parametrize(
+    ("condition", "text", "reason"),
+    [
+        ("title LIKE '%' || :text || '%'", "x" * 60_000, "the request is too large"),
+        ("replace(title, 'a', :text) = ''", "a" * 5_000_000, "the request is too large"),
+        ("tags ->> :text = 'maps'", "$[", "'$[' is not possible"),
+    ],
+)
+def test_a_text_that_a_condition_cannot_use_is_an_error_of_the_request(condition: str, text: str, reason: str) -> None:
+    world = world_of(changed(('"has(:text, title, tags)"', f'"{condition}"')))
+    assert call(world, "SearchBooks", text=text) == {"error": f"Conflict: {reason}"}
+    assert call(world, "SearchBooks", text="0")["total"] == (condition.startswith("tags"))
+
+
+def test_a_request_that_is_too_large_is_an_invalid_one_if_the_tool_has_such_an_error() -> None:
+    error = {"error": "InvalidRequest: the request is too large"}
+    assert call(world_of(), "AddBook", isbn="9", title="a" * 5_000_000) == error
+
+
 @pytest.mark.parametrize("days", [10**9, -(10**9), 10**30])
 def test_a_date_that_does_not_exist_is_an_error_and_changes_nothing(days: int) -> None:
     world = world_of()
@@ -211,6 +230,20 @@ def test_a_table_that_several_toolkits_have_needs_the_name_of_its_toolkit(tmp_pa
     expected = "SQL: 2 toolkits have a table 'loan'; write Library.loan or Attic.loan"
     assert expected in message(tmp_path, check, case)
     assert load_case(write(tmp_path, check.replace("FROM loan", "FROM Attic.loan"), case)).case.checks
+
+
+@pytest.mark.parametrize(
+    "text", ["initial.Library.book", "moved from loan", "-- from loan", "it''s /* initial.Library.x"]
+)
+def test_a_text_of_a_query_may_look_like_sql(tmp_path: Path, text: str) -> None:
+    write(tmp_path)
+    toolkit = LIBRARY.replace("name: Library", "name: Attic")
+    (tmp_path / "toolkits" / "Attic.toolkit.yaml").write_text(toolkit, encoding="utf-8")
+    case = CASE.replace("[Library]", "[Library, Attic]").replace("world:\n", "world:\n  Attic: {loan: []}\n")
+    query = f"SELECT '{text}' AS text FROM INITIAL.Library.book -- from loan"
+    check = f"checks: [{{id: some, expect: {{state: {json.dumps(query)}}}}}]\n"
+    history = StateHistory(beginning_of(load_case(write(tmp_path, check, case))), [])
+    assert history.select(query)[0] == {"text": text.replace("''", "'")}
 
 
 def test_a_query_of_bytes_shows_them_as_text(tmp_path: Path) -> None:

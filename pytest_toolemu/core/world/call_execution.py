@@ -98,6 +98,8 @@ class _Execution:
         # After the row's own change, so that the statements see its key and its new values.
         for statement in plan.operation.then:
             self._database.execute(statement, self._bound)
+        for statement in plan.tidying:
+            self._database.execute(statement)
         if verb != "delete":
             shown = self._shown()
             if plan.table is not None and verb in ("get", "create", "update"):
@@ -146,7 +148,7 @@ class _Execution:
         first = _count(self._bound.get(plan.offset or ""), 0)
         last = first + _count(self._bound.get(plan.limit or ""), len(rows))
         if plan.items_are_objects:
-            self._items = [decode(row, plan.item_kinds) for row in rows[first:last]]
+            self._items = [decode(row, plan.item_kinds, plan.nullable_items) for row in rows[first:last]]
         else:
             kinds = types_of(plan.item_schema or next(iter(plan.item_members.values()), {}))
             self._items = [decode_cell(row[0], kinds) for row in rows[first:last]]
@@ -171,6 +173,8 @@ class _Execution:
             table.insert(database, table.complete({name: value for name, value in values.items() if value is not None}))
             return values[table.key]
         self._bind("id", key)
+        is_cleared = {name for name in plan.cleared_by_null if name in self._arguments and self._bound[name] is None}
+        values.update(dict.fromkeys(is_cleared))
         table.update(database, key, values)
         return values.get(table.key, key)
 
@@ -201,7 +205,7 @@ class _Execution:
                 value = cell(self._arguments[name])
             else:
                 value = 1 if name == "success" else None
-            if value is not None:
+            if value is not None or name in plan.nullable_members:
                 content[name] = decode_cell(value, plan.return_kinds[name])
         return content
 

@@ -8,11 +8,13 @@ from typing import Any
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.entity_table import EntityTable
+from pytest_toolemu.core.world.row_members import unknown_members, without_members
 from pytest_toolemu.core.world.state_query import MAX_TOOLKITS, RESERVED
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
-from pytest_toolemu.core.world.world_beginning import recent_beginning
+from pytest_toolemu.core.world.world_beginning import RowError, recent_beginning
 from pytest_toolemu.errors import WorldError
-from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
+from pytest_toolemu.formats.json_schema import ValueSchema
+from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, format_location, show
 
 Problem = tuple[Loc, str]
 
@@ -57,14 +59,24 @@ def _entity_problems(plan: ToolkitPlan, case: Case, plans: Mapping[str, ToolkitP
             continue
         keys: set[str] = set()
         for index, row in enumerate(rows):
-            yield from (((*loc, index), f"not a row of {plan.name}.{name}: {text}") for text in table.row_problems(row))
+            yield from (((*loc, index, *where), text) for where, text in _row_problems(table, row, plan.name))
             key = repr(row.get(table.key))
-            if key in keys:
-                yield (*loc, index), f"two rows have the {table.key} {key}"
+            if key in keys and table.key in row:
+                yield (*loc, index, table.key), f"two rows have the {table.key} {key}"
             keys.add(key)
         for field, target in table.entity.refs.items():
             keys_of_target = _keys(target, plan, case, plans)
             yield from _reference_problems(field, target, rows, keys_of_target, loc)
+
+
+def _row_problems(table: EntityTable, row: dict[str, Any], kit: str) -> Iterator[Problem]:
+    """Yield names and values of a row that its entity does not have, each with its location in the row."""
+    entity = f"{kit}.{table.name}"
+    unknown = list(unknown_members(table.fields, row, entity))
+    yield from unknown
+    known = without_members(row, frozenset(loc for loc, _ in unknown)) if unknown else row
+    for loc, text in table.located_problems(known):
+        yield loc, f"not a row of {entity}: {f'{format_location(loc)}: ' if loc else ''}{text}"
 
 
 def _keys(entity: str, plan: ToolkitPlan, case: Case, plans: Mapping[str, ToolkitPlan]) -> set[str]:
@@ -97,11 +109,15 @@ def _id_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Probl
             continue
         table = entities[name]
         kit, _, entity = name.partition(".")
-        used = _keys(entity, plans[kit], case, plans)
+        used, schema = _keys(entity, plans[kit], case, plans), ValueSchema(table.fields[table.key])
         for index, key in enumerate(keys):
+            loc: Loc = ("ids", name, index)
             if str(key) in used:
-                yield ("ids", name, index), f"{show(key)} is already the {table.key} of a row"
-            used.add(str(key))
+                yield loc, f"{show(key)} is already the {table.key} of a row"
+            elif key in keys[:index]:
+                yield loc, f"{show(key)} occurs twice; each new row has a key of its own"
+            for text in schema.violations(key)[:1]:
+                yield loc, f"not a {table.key} of {name}: {text}"
 
 
 def _shared_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Problem]:
@@ -134,5 +150,7 @@ def _world_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Pr
     """Yield a row that breaks a rule of its table."""
     try:
         recent_beginning(plans, case.world)
+    except RowError as error:
+        yield ("world", *error.place), str(error)
     except WorldError as error:
         yield ("world",), str(error)

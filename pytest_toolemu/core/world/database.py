@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from pytest_toolemu.core.world.decimals import decimal, decimal_cell
 from pytest_toolemu.errors import UsageError
 
 MIN_VERSION: Final = (3, 38)  # JSON functions are part of every build since then
@@ -49,7 +50,9 @@ class _PlainLetters(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        self[code] = "" if unicodedata.combining(character) else character
+        # In Japanese, the marks of voiced sounds make other letters of them.
+        is_accent = unicodedata.combining(character) and character not in "\u3099\u309a"
+        self[code] = "" if is_accent else character
         return self[code]
 
 
@@ -208,6 +211,8 @@ def cell(value: Any) -> Any:
         return _json_text(value)
     if isinstance(value, bool):
         return int(value)
+    if isinstance(value, float):
+        return decimal(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return float(value) if abs(value) < 2**1000 else math.inf if value > 0 else -math.inf
     return value
@@ -221,7 +226,10 @@ def fold(text: str) -> str:
     """Return the text without case and accents, as most search fields compare it."""
     if text.isascii():
         return text.casefold()
-    return unicodedata.normalize("NFKD", text.casefold()).translate(_PLAIN_LETTERS)
+    # Some characters decompose into capital letters, such as the sign of a trademark.
+    plain = unicodedata.normalize("NFKD", text.casefold()).casefold().translate(_PLAIN_LETTERS)
+    # Put together again what is no letter with an accent: otherwise half a Korean syllable would be found.
+    return unicodedata.normalize("NFC", plain)
 
 
 def _phrases(query: Any) -> list[list[str]]:
@@ -290,6 +298,7 @@ _FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "list_add": (2, _list_add),
     "list_remove": (2, _list_remove),
     "fold": (1, _fold_cell),
+    "decimal": (1, decimal_cell),
 }
 QUERY_FUNCTIONS: Final = tuple(_FUNCTIONS)
 """The functions that queries of the state can use in addition to those of SQLite."""

@@ -7,12 +7,13 @@ import json
 import math
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.database import cell, quote
+from pytest_toolemu.core.world.decimals import decimal
 from pytest_toolemu.core.world.declarations import Entity
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.formats.json_schema import ValueSchema
@@ -53,6 +54,11 @@ class EntityTable:
         return kinds_of(self.fields)
 
     @functools.cached_property
+    def nullable(self) -> frozenset[str]:
+        """The fields that every row has, if only with the value null."""
+        return frozenset(name for name in self.required if allows_null(self.fields.get(name)))
+
+    @functools.cached_property
     def key_index(self) -> int:
         """The position of the key in a stored row."""
         return list(self.fields).index(self.key)
@@ -63,15 +69,26 @@ class EntityTable:
 
     def create_sql(self) -> str:
         """Return the statement that creates the table."""
-        parts = [quote(field) + (" PRIMARY KEY" if field == self.key else "") for field in self.fields]
+        parts = [quote(field) + (" PRIMARY KEY NOT NULL" if field == self.key else "") for field in self.fields]
         for fields in self.entity.unique:
             names = [fields] if isinstance(fields, str) else fields
             parts.append(f"UNIQUE ({', '.join(map(quote, names))})")
         parts += [f"CHECK ({condition})" for condition in self.entity.check]
         # JSON has no infinity, in which large numbers of an agent can result.
-        numbers = [quote(field) for field, kinds in self.kinds.items() if kinds & {"number", "integer"}]
-        parts += [f"CHECK ({number} NOT IN (9e999, -9e999))" for number in numbers]
+        parts += [f"CHECK ({number} NOT IN (9e999, -9e999))" for number in self._numbers]
         return f"CREATE TABLE {quote(self.name)} ({', '.join(parts)})"
+
+    @functools.cached_property
+    def _numbers(self) -> list[str]:
+        """The names of fields with numbers, as SQL."""
+        return [quote(field) for field, kinds in self.kinds.items() if kinds & {"number", "integer"}]
+
+    @functools.cached_property
+    def decimals_sql(self) -> str:
+        """The statement that removes from numbers what only binary arithmetic leaves; empty without such fields."""
+        changed = " OR ".join(f"typeof({name}) = 'real' AND {name} <> decimal({name})" for name in self._numbers)
+        assigned = ", ".join(f"{name} = decimal({name})" for name in self._numbers)
+        return f"UPDATE {quote(self.name)} SET {assigned} WHERE {changed}" if changed else ""
 
     def row_schema(self) -> Json:
         """Return the JSON Schema of a row in a case file."""
@@ -84,8 +101,12 @@ class EntityTable:
         }
 
     def row_problems(self, row: Json) -> list[str]:
-        """Return why a row of a case file is not one of this entity."""
+        """Return why a row is not one of this entity."""
         return self._row_schema.violations(row)
+
+    def located_problems(self, row: Json) -> list[tuple[Loc, str]]:
+        """Return why a row is not one of this entity, each with its location in the row."""
+        return self._row_schema.located_violations(row)
 
     @functools.cached_property
     def _row_schema(self) -> ValueSchema:
@@ -130,9 +151,13 @@ class EntityTable:
         return [*map(tuple, database.execute(f"{self._select} ORDER BY rowid"))]
 
     def decoded(self, stored: StoredRow) -> Json:
-        """Return a stored row as JSON values; a NULL is absent."""
+        """Return a stored row as JSON values; a NULL is absent, unless the row must have the field."""
         cells = zip(self.kinds.items(), stored, strict=True)
-        return {name: decode_cell(value, kinds) for (name, kinds), value in cells if value is not None}
+        return {
+            name: decode_cell(value, kinds)
+            for (name, kinds), value in cells
+            if value is not None or name in self.nullable
+        }
 
     def edit(self, database: sqlite3.Connection, edit: StateEdit) -> list[str]:
         """Carry out a change that a model asks for, or return why it cannot be.
@@ -148,7 +173,7 @@ class EntityTable:
             self.delete(database, key)
             return []
         values = {field: value for field, value in edit.values.items() if field != self.key}
-        row = {**(decode(old, self.kinds) if old is not None else {}), **values, self.key: key}
+        row = {**(self.decoded(tuple(old)) if old is not None else {}), **values, self.key: key}
         row = self.complete(row)
         if problems := self.row_problems(row):
             return [f"values: {problem}" for problem in problems]
@@ -194,10 +219,14 @@ def kinds_of(schemas: Mapping[str, Any]) -> Kinds:
     return {name: types_of(schema) for name, schema in schemas.items()}
 
 
-def decode(row: sqlite3.Row, kinds: Kinds) -> Json:
-    """Return a row of the database as JSON values of these types; a NULL is absent."""
+def decode(row: sqlite3.Row, kinds: Kinds, nullable: Collection[str] = ()) -> Json:
+    """Return a row of the database as JSON values of these types; a NULL is absent, except in ``nullable`` columns."""
     cells = zip(row.keys(), row, strict=True)
-    return {name: decode_cell(value, kinds.get(name, frozenset())) for name, value in cells if value is not None}
+    return {
+        name: decode_cell(value, kinds.get(name, frozenset()))
+        for name, value in cells
+        if value is not None or name in nullable
+    }
 
 
 def decode_cell(value: Any, kinds: frozenset[str]) -> Any:
@@ -210,7 +239,7 @@ def decode_cell(value: Any, kinds: frozenset[str]) -> Any:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise sqlite3.DataError("the number is infinite")
-        rounded = round(value, 6)
+        rounded = decimal(value)
         return int(rounded) if rounded.is_integer() and "number" not in kinds and "integer" in kinds else rounded
     return value
 
@@ -223,6 +252,11 @@ def types_of(schema: Any) -> frozenset[str]:
     branches: Iterable[Any] = [part for word in ("anyOf", "oneOf", "allOf") for part in schema.get(word, ())]
     own = {named} if isinstance(named, str) else set(named)
     return frozenset(own.union(*map(types_of, branches)))
+
+
+def allows_null(schema: Any) -> bool:
+    """Return whether a schema allows null beside other values."""
+    return isinstance(schema, dict) and ("null" in types_of(schema) or None in schema.get("enum", ()))
 
 
 @functools.lru_cache(maxsize=4096)

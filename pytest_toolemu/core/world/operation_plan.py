@@ -10,7 +10,7 @@ from typing import Any, Final
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.world.database import quote
 from pytest_toolemu.core.world.declarations import Operation, Verb, sql
-from pytest_toolemu.core.world.entity_table import EntityTable, Kinds, kinds_of, types_of
+from pytest_toolemu.core.world.entity_table import EntityTable, Kinds, allows_null, kinds_of, types_of
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import Loc
 
@@ -138,6 +138,28 @@ class Plan:
         return kinds_of(self.returns)
 
     @functools.cached_property
+    def nullable_items(self) -> frozenset[str]:
+        """The members of listed items that are null if they have no value."""
+        required = self.item_schema.get("required", ())
+        return frozenset(name for name, schema in self.item_members.items() if name in required and allows_null(schema))
+
+    @functools.cached_property
+    def nullable_members(self) -> frozenset[str]:
+        """The members of the result that are null if they have no value."""
+        required = self.tool.returns.get("required", ())
+        return frozenset(name for name, schema in self.returns.items() if name in required and allows_null(schema))
+
+    @functools.cached_property
+    def cleared_by_null(self) -> frozenset[str]:
+        """The fields whose value a null argument removes: those of optional arguments that may be null.
+
+        A required argument that may be null is how some schemas write an optional one.
+        """
+        required = self.tool.parameters.get("required", ())
+        names = self.assigned.keys() - self.operation.set.keys() if self.verb == "update" else ()
+        return frozenset(name for name in names if name not in required and allows_null(self.arguments[name]))
+
+    @functools.cached_property
     def shown(self) -> dict[str, str]:
         """Expressions of members of the result itself."""
         items = self.item_members
@@ -172,6 +194,12 @@ class Plan:
         statements = " ".join(self.operation.then).casefold()
         own = {self.table.name} if self.table is not None and self._changes_own_table else set()
         return frozenset(own | {name for name in self.tables if name.casefold() in statements})
+
+    @functools.cached_property
+    def tidying(self) -> tuple[str, ...]:
+        """The statements that follow those of ``then``, whose results of arithmetic they turn into decimals."""
+        tables = (self.tables[name] for name in sorted(self.may_change)) if self.operation.then else ()
+        return tuple(table.decimals_sql for table in tables if table.decimals_sql)
 
     # ---- statements
 
@@ -281,6 +309,7 @@ class Plan:
         if self.assigned:
             yield self.assignment
         yield from self.operation.then
+        yield from self.tidying
         if self.shown:
             yield self.show_statement
 

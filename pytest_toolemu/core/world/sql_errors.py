@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterable
 from typing import Final
 
@@ -40,3 +41,11 @@ def explained(
     elif "not authorized" in message or "prohibited" in message:
         hint = f"; {scope}"
     return f"SQL: {message}{hint}"
+
+
+def broken_rule(error: sqlite3.Error) -> str:
+    """Return which rule of its entity a row breaks; SQLite's message if it is about something else."""
+    kind, _, rest = str(error).partition(" constraint failed: ")
+    if kind == "UNIQUE":
+        return f"another row has the same {', '.join(name.rpartition('.')[2] for name in rest.split(', '))}"
+    return f"it breaks the rule {rest!r}" if kind == "CHECK" else str(error)

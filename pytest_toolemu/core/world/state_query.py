@@ -27,7 +27,9 @@ _Place = tuple[str, str]
 
 _MAX_ROWS: Final = 20
 _QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
-_INITIAL_TABLE: Final = re.compile(r"\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
+# Texts, quoted names, and comments, in which nothing is the name of a table.
+_TEXT: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/)""", re.DOTALL)
+_INITIAL_TABLE: Final = re.compile(r"(?i)\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
 _UNQUALIFIED: Final = re.compile(r"(?i)\b(?:from|join)\s+([a-z_][a-z0-9_]*)(?!\s*\.|\w)")
 _EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
 
@@ -83,7 +85,7 @@ class StateDatabase:
         """Return why a query is not valid, with the nearest name that exists; None if it is."""
         if not _QUERY.match(query):
             return "a query begins with SELECT"
-        for name in _UNQUALIFIED.findall(query):
+        for name in _UNQUALIFIED.findall(_TEXT.sub("''", query)):
             # SQLite would silently choose the first toolkit's table.
             kits = [kit for kit, plan in self._plans.items() if name in plan.tables]
             if len(kits) > 1:
@@ -178,4 +180,7 @@ def _json(value: Any) -> Any:
 
 def _translated(query: str) -> str:
     """Return the query with ``initial.Toolkit.entity`` as SQLite names it."""
-    return _INITIAL_TABLE.sub(r'initial."\1.\2"', query)
+    parts = _TEXT.split(query)  # every second one is a text
+    return "".join(
+        part if index % 2 else _INITIAL_TABLE.sub(r'initial."\1.\2"', part) for index, part in enumerate(parts)
+    )

@@ -6,11 +6,17 @@ Operations need not name these errors: their names, such as ``NotFound``, say wh
 from __future__ import annotations
 
 import re
-from typing import Final
+import sqlite3
+from collections.abc import Mapping
+from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool
 
 _NOT_FOUND: Final = re.compile(r"(?i).*not_?found.*|no_?such.*|unknown.*")
+
+# Limits of the database, which no toolkit can prevent.
+_TOO_LARGE: Final = frozenset({"integer overflow", "LIKE or GLOB pattern too complex"})
+_BAD_PATH: Final = re.compile(r"JSON path error|bad JSON path")
 
 
 def not_found_error(tool: Tool) -> str | None:
@@ -29,6 +35,24 @@ def conflict_error(tool: Tool) -> str:
 def request_error(tool: Tool) -> str:
     """Return the error of a tool for arguments that lead to no result."""
     return _request_error(tool) or conflict_error(tool)
+
+
+def error_of_request(tool: Tool, error: sqlite3.Error, arguments: Mapping[str, Any]) -> str | None:
+    """Return what an agent reads about an error that its arguments have caused; None if the declaration is wrong."""
+    kind, _, names = str(error).partition(": ")
+    # The table's own rules. A row without a key is no conflict: an agent cannot know what is missing.
+    if isinstance(error, sqlite3.IntegrityError) and not kind.startswith("NOT NULL"):
+        fields = ", ".join(name.rpartition(".")[2] for name in names.split(", "))
+        is_repeated = kind.startswith("UNIQUE")
+        return f"{conflict_error(tool)}: " + (
+            f"another entry has the same {fields}" if is_repeated else "the values are not possible"
+        )
+    if isinstance(error, sqlite3.DataError) or kind in _TOO_LARGE:
+        return f"{request_error(tool)}: the request is too large"
+    paths = (value for value in arguments.values() if isinstance(value, str) and value.startswith("$"))
+    if _BAD_PATH.match(kind) and (path := next(paths, None)) is not None:
+        return f"{request_error(tool)}: {path!r} is not possible"
+    return None
 
 
 def _request_error(tool: Tool) -> str | None:

@@ -11,7 +11,8 @@ from typing import Any, Final
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.database import FUNCTION_NAMES
 from pytest_toolemu.core.world.declarations import Operation
-from pytest_toolemu.core.world.entity_table import EntityTable, entity_tables, types_of
+from pytest_toolemu.core.world.entity_table import EntityTable, allows_null, entity_tables, types_of
+from pytest_toolemu.core.world.operation_checks import effect_problems, entity_problems
 from pytest_toolemu.core.world.operation_plan import CALL_VALUES, NO_KEY, Lookup, Plan, key_argument
 from pytest_toolemu.core.world.sql_errors import explained
 from pytest_toolemu.core.world.tool_errors import not_found_error
@@ -64,7 +65,7 @@ def plan_toolkit(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
             if plan is not None:
                 plans[tool.name] = plan
     result = ToolkitPlan(toolkit.name, tables, plans, ToolkitDatabases(tables))
-    return result, problems or list(_statement_problems(toolkit, result))
+    return result, problems or [*_effect_problems(toolkit, result)] or [*_statement_problems(toolkit, result)]
 
 
 def _plan(tool: Tool, operation: Operation, tables: Mapping[str, EntityTable]) -> tuple[Plan | None, list[Problem]]:
@@ -148,6 +149,15 @@ def _set_problems(plan: Plan) -> Iterator[Problem]:
             yield ("set", name, KEY), f"the entity has no field {name!r}{closest(name, fields)}"
 
 
+def _effect_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:
+    for table in kit.tables.values():
+        yield from entity_problems(table, kit.tables)
+    for index, tool in enumerate(toolkit.tools):
+        if (plan := kit.plans.get(tool.name)) is not None:
+            for loc, message in effect_problems(plan):
+                yield ("tools", index, "operation", *loc), f"{tool.name}: {message}"
+
+
 def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:
     """Yield statements that SQLite refuses, results without a value, and arguments without an effect."""
     if not kit.tables and not kit.plans:
@@ -199,17 +209,11 @@ def _explained(
 
 def _coverage_problems(plan: Plan) -> Iterator[Problem]:
     """Yield members of results and fields of created rows without a value, and arguments without an effect."""
-    fields = plan.table.fields if plan.table is not None and plan.operation.verb != "search" else {}
-    constant = {name for name, schema in plan.returns.items() if is_constant(schema)}
-    sources = {*plan.shown, *constant, *plan.arguments, *fields, plan.list_member, *_FILLED, "success"}
-    for name in plan.tool.returns.get("required", ()):
-        if name not in sources:
-            yield ("show",), f"the member {name!r} of the result has no value; add it to 'show'"
-        elif plan.table is not None and name in fields and name not in {*plan.shown, *constant, *plan.assigned}:
-            yield from _field_problems(plan.table, name, f"the member {name!r} of the result")
+    yield from _member_problems(plan)
     if plan.list_member and plan.table is not None and plan.items_are_objects:
         for name in plan.item_schema.get("required", ()):
-            if name not in plan.operation.show:
+            is_null = name in plan.table.fields and name in plan.nullable_items
+            if name not in plan.operation.show and not is_null:
                 yield from _field_problems(plan.table, name, f"the member {name!r} of the listed items")
     if plan.operation.verb == "create" and plan.table is not None:
         yield from _creation_problems(plan, plan.table)
@@ -218,6 +222,19 @@ def _coverage_problems(plan: Plan) -> Iterator[Problem]:
     for name in plan.arguments:
         if name not in {*named, *plan.operation.find, *plan.operation.unused}:
             yield (), f"the argument {name!r} has no effect; use it, or add it to 'unused'"
+
+
+def _member_problems(plan: Plan) -> Iterator[Problem]:
+    fields = plan.table.fields if plan.table is not None and plan.operation.verb != "search" else {}
+    constant = {name for name, schema in plan.returns.items() if is_constant(schema)}
+    sources = {*plan.shown, *constant, *plan.arguments, *fields, plan.list_member, *_FILLED, "success"}
+    for name in plan.tool.returns.get("required", ()):
+        if name not in sources:
+            yield ("show",), f"the member {name!r} of the result has no value; add it to 'show'"
+        elif allows_null(plan.returns.get(name)):
+            continue
+        elif plan.table is not None and name in fields and name not in {*plan.shown, *constant, *plan.assigned}:
+            yield from _field_problems(plan.table, name, f"the member {name!r} of the result")
 
 
 def _field_problems(table: EntityTable, name: str, member: str) -> Iterator[Problem]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import sqlite3
 import weakref
 from collections.abc import Collection, Mapping, Sequence
@@ -13,11 +11,13 @@ from typing import Any, Final
 from pytest_toolemu.core.case import Case, ResolvedCase, User
 from pytest_toolemu.core.world.call_execution import CallError, execute
 from pytest_toolemu.core.world.change_tracker import ChangeTracker
-from pytest_toolemu.core.world.database import Database, cell, quote
+from pytest_toolemu.core.world.database import Database, cell
 from pytest_toolemu.core.world.entity_table import EntityTable
+from pytest_toolemu.core.world.new_keys import NewKeys
 from pytest_toolemu.core.world.operation_plan import Plan
+from pytest_toolemu.core.world.sql_errors import broken_rule
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit
-from pytest_toolemu.core.world.tool_errors import conflict_error
+from pytest_toolemu.core.world.tool_errors import error_of_request
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.core.world.world_beginning import WorldBeginning, copy_shared_rows, recent_beginning
 from pytest_toolemu.errors import WorldError
@@ -27,10 +27,6 @@ Json = dict[str, Any]
 
 MINUTES_PER_CALL: Final = 1
 """Time that passes in the emulated world from one call to the next, in minutes."""
-
-# Keys of a pattern that are tried before it gets another digit.
-_TRIES: Final = 20
-_LETTERS: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 
 class World:
@@ -43,9 +39,8 @@ class World:
         self, beginning: WorldBeginning, *, ids: Mapping[str, Sequence[Any]], user: User, now: datetime, seed: str
     ) -> None:
         self.beginning, self.plans = beginning, beginning.plans
-        self._user, self._start, self._seed = user, now, seed
-        self._ids = {name: iter(keys) for name, keys in ids.items()}
-        self._created = itertools.count(1)
+        self._user, self._start = user, now
+        self._new_keys = NewKeys(ids, seed)
         self._databases = {plan.name: self._borrow(beginning, plan) for plan in self.plans.values()}
         self._shared = beginning.shared
         self._tracker = ChangeTracker(self.plans, self._databases, beginning.rows, beginning.initial)
@@ -79,27 +74,23 @@ class World:
         database = self._databases[kit]
         if plan.writes:
             self._expect_changes(kit, plan.may_change)
+        used_keys = self._new_keys.used()
         database.execute("BEGIN")
         try:
             content = execute(plan, database, arguments, self._values(number), lambda table: self._new_key(kit, table))
             database.execute("COMMIT")
         except CallError as failed:
             content = {"error": f"{failed.error}: {failed.message}"}
-        # The table's own rules, such as a unique field. The agent caused this, so it gets an error as from a real tool.
-        except sqlite3.IntegrityError as error:
-            content = {"error": f"{conflict_error(plan.tool)}: {_conflict_message(error)}"}
-        # A value beyond the limits of the database, which no toolkit can prevent.
-        except sqlite3.DataError:
-            content = {"error": f"{conflict_error(plan.tool)}: the request is too large"}
         except sqlite3.Error as error:
             # Everything else is a fault of the declaration, and must not look like an answer of the tool.
-            if str(error) != "integer overflow":
+            if (text := error_of_request(plan.tool, error, arguments)) is None:
                 message = f"{tool}: the operation failed: {error}; correct it in the toolkit's file"
                 raise WorldError(message) from None
-            content = {"error": f"{conflict_error(plan.tool)}: the request is too large"}
+            content = {"error": text}
         finally:
             if database.in_transaction:
                 database.execute("ROLLBACK")
+                self._new_keys.restore(used_keys)
         if plan.writes:
             self._synchronize(kit, plan.may_change)
         return content
@@ -166,7 +157,7 @@ class World:
         weakref.finalize(self, plan.databases.give_back, database).atexit = False
         world: Any = weakref.proxy(self)  # a function of a database would keep the world until it is given back
         database.functions["new_id"] = lambda name: cell(world._new_key(plan.name, plan.tables[name]))
-        database.functions["code"] = lambda pattern: world._filled_pattern(str(pattern))
+        database.functions["code"] = lambda pattern: world._new_keys.filled(str(pattern))
         return database
 
     def _values(self, number: int) -> Json:
@@ -179,29 +170,7 @@ class World:
         }
 
     def _new_key(self, kit: str, table: EntityTable) -> Any:
-        """Return the next key that the case names for an entity; then one of its pattern, made from the seed."""
-        named = next(self._ids.get(f"{kit}.{table.name}", iter(())), None)
-        # Cases name keys that their checks and references mention.
-        if named is not None:
-            return named
-        database = self._databases[kit]
-        if table.fields[table.key].get("type") == "integer":
-            statement = f"SELECT coalesce(max({quote(table.key)}), 0) + 1 FROM {quote(table.name)}"
-            return database.execute(statement).fetchone()[0]
-        initials = "".join(word[0] for word in table.name.split("_")).upper()
-        pattern = table.entity.id or f"{initials}-#####"
-        for attempt in itertools.count():
-            # A short pattern has few keys, and an agent may create many rows.
-            key = self._filled_pattern(pattern + "#" * (attempt // _TRIES))
-            if table.get(database, key) is None:
-                break
-        return key
-
-    def _filled_pattern(self, pattern: str) -> str:
-        digest = hashlib.sha256(f"{self._seed}:{next(self._created)}".encode()).digest()
-        number = itertools.cycle(digest)
-        filled = {"#": lambda: str(next(number) % 10), "?": lambda: _LETTERS[next(number) % len(_LETTERS)]}
-        return "".join(filled[character]() if character in filled else character for character in pattern)
+        return self._new_keys.key(kit, table, self._databases[kit])
 
     def _synchronize(self, source: str, entities: Collection[str]) -> None:
         """Give the other toolkits the rows of these entities if they share them with this one. Raise WorldError."""
@@ -224,11 +193,4 @@ def _edit_problems(plan: ToolkitPlan, database: Database, index: int, edit: Stat
     try:
         return [f"{where}.{text}" for text in table.edit(database, edit)]
     except sqlite3.Error as error:
-        return [f"{where}: {error}"]
-
-
-def _conflict_message(error: sqlite3.IntegrityError) -> str:
-    """Return what an agent reads about a row that would break a rule of its table."""
-    kind, _, names = str(error).partition(": ")
-    fields = ", ".join(name.rpartition(".")[2] for name in names.split(", "))
-    return f"another entry has the same {fields}" if kind.startswith("UNIQUE") else "the values are not possible"
+        return [f"{where}: {broken_rule(error)}"]

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pytest_toolemu.core.world.change_tracker import Place, ReadTable, keys_of
 from pytest_toolemu.core.world.database import Database, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
+from pytest_toolemu.core.world.sql_errors import broken_rule
 from pytest_toolemu.core.world.state_changes import Rows
 from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
@@ -21,6 +22,14 @@ CaseRows = Mapping[str, Mapping[str, Sequence[dict[str, Any]]]]
 
 SharedEntities = Mapping[str, Sequence[tuple[str, str]]]
 """For each toolkit, the other toolkits and the entities that both share."""
+
+
+class RowError(WorldError):
+    """A row cannot be added; ``place`` is its toolkit, its entity, and its index among the rows."""
+
+    def __init__(self, message: str, place: tuple[str, str, int]) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class WorldBeginning:
@@ -112,9 +121,11 @@ def _fill(plan: ToolkitPlan, database: Database, rows: Mapping[str, Sequence[dic
         try:
             table.insert_all(database, [table.complete(row) for row in entries])
         except sqlite3.Error as error:
-            row = entries[len(table.stored(database))]  # those before it were added
-            message = f"{plan.name}.{name}: the row {row.get(table.key)!r} cannot be added: {error}"
-            raise WorldError(message) from None
+            index = len(table.stored(database))  # those before it were added
+            message = (
+                f"{plan.name}.{name}: the row {entries[index].get(table.key)!r} cannot be added: {broken_rule(error)}"
+            )
+            raise RowError(message, (plan.name, name, index)) from None
     database.execute("COMMIT")
 
 
