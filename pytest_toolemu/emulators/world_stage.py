@@ -48,8 +48,12 @@ class PlannedWorld:
         return f"world {self.variant} of {self.resolved_case.case.id}"
 
     def read(self) -> BuiltWorld:
-        """Return the world. Raise UsageError if its file cannot be read."""
-        return read_world(self.path, self.key)
+        """Return the world. Raise UsageError if its file cannot be read, or contains another world."""
+        world = read_world(self.path, self.key)
+        if (world.case_id, world.variant) != (self.resolved_case.case.id, self.variant):
+            other = f"world {world.variant} of {world.case_id}"
+            raise UsageError(f"{self.path}: contains {other}, not {self.name}; remove it and build it again")
+        return world
 
 
 @dataclass

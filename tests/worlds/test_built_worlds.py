@@ -279,16 +279,28 @@ def test_with_calls_the_emulator_answers_every_call(pytester: pytest.Pytester, l
     assert sorted(record["steps"][0]["observation"]["source"] for record in records) == ["offline", "rows"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('"book": [', '"boks": [', "rows.Library.boks: Library has no entity \"boks\"; did you mean 'book'?"),
+        ('"title": "Tram 4"', '"title": "Bus 4"', "proof.careful_reads[0]: the result does not contain 'B-31'"),
+        ('"copies": 2', '"copies": 0', "proof.risky_call: the call fails: NotLendable: No copy is left."),
+        ('"variant": 1', '"variant": 2', "contains world 2 of tram, not world 1 of tram; remove it and build it again"),
+    ],
+)
 def test_a_built_world_that_was_edited_wrongly_ends_the_session_before_it_runs(
-    pytester: pytest.Pytester, library: Path
+    pytester: pytest.Pytester, library: Path, old: str, new: str, expected: str
 ) -> None:
     resolved_case = load_case(library / "tram.toolemu.yaml")
     world = asyncio.run(build_world(resolved_case, ScriptedModel(REPLY)))
     path = write_world(library / "worlds", world)
-    path.write_text(path.read_text().replace('"book": [', '"boks": [', 1))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
     result = session(pytester, "--toolemu-world=built", "--toolemu-worlds=worlds")
     output = " ".join(result.stdout.str().split())
-    assert "Library has no entity \"boks\"; did you mean 'book'?; correct the file, or remove it and build it" in output
+    assert expected in output
+    assert "remove it and build it again" in output
     assert not list(library.glob(".toolemu/*/tram--*.json"))
 
 

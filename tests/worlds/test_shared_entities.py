@@ -145,3 +145,61 @@ def test_rows_that_would_be_lost_are_an_error(tmp_path: Path, shelf: str, expect
     with pytest.raises(DocumentError) as caught:
         load_case(case_of(tmp_path, shelf))
     assert expected in str(caught.value)
+
+
+def with_rule(tmp_path: Path, shelf: str, old: str, new: str) -> Path:
+    """Return a case whose toolkit Shelf declares something else."""
+    path = case_of(tmp_path, shelf)
+    toolkit = tmp_path / "toolkits" / "Shelf.toolkit.yaml"
+    text = toolkit.read_text("utf-8")
+    assert old in text
+    toolkit.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return path
+
+
+def test_a_row_that_another_toolkit_cannot_have_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    path = with_rule(tmp_path, "{}", "    shared: true\n", "    shared: true\n    unique: [name]\n")
+    calls = [("Mail_Add", {"name": "one"}), ("Mail_Add", {"name": "two"}), ("Mail_List", {}), ("Shelf_List", {})]
+    refused, added, *lists = played(path, calls).steps
+    assert refused.observation.content == {"error": "Conflict: another entry has the same name"}
+    assert refused.changes == ()
+    assert [len(each.observation.content["files"]) for each in lists] == [2, 2]
+    assert {each.entity for each in added.changes} == {"Mail.file", "Shelf.file"}
+
+
+def test_rows_of_the_case_that_another_toolkit_cannot_have_are_reported(tmp_path: Path) -> None:
+    path = with_rule(tmp_path, "{}", "    shared: true\n", "    shared: true\n    check: [\"name <> 'one'\"]\n")
+    with pytest.raises(DocumentError) as caught:
+        load_case(path)
+    expected = (
+        """Shelf.file: a row of Mail.file, which it shares, cannot be added: it breaks the rule "name <> 'one'\""""
+    )
+    assert expected in str(caught.value)
+
+
+def test_a_field_of_the_other_toolkit_only_has_its_default_in_each_row(tmp_path: Path) -> None:
+    path = with_rule(tmp_path, "{}", "folder: {type: string}", "folder: {type: string, default: inbox}")
+    _, shelf = played(path, [("Mail_Add", {"name": "two"}), ("Shelf_List", {})]).steps
+    assert [each["folder"] for each in shelf.observation.content["files"]] == ["inbox", "inbox"]
+
+
+@pytest.mark.parametrize(
+    ("shelf", "expected"),
+    [
+        ("{}", """"F-1" has no 'folder', which every Shelf.file has; repeat the row here with this field"""),
+        (
+            "{file: [{file_id: F-1, folder: home}]}",
+            "rows that tools of Mail create have no 'folder', which every Shelf.file has; give the field a 'default' in the toolkit",
+        ),
+    ],
+)
+def test_a_field_that_the_other_toolkit_requires_must_have_a_value(tmp_path: Path, shelf: str, expected: str) -> None:
+    path = with_rule(tmp_path, shelf, "    shared: true\n", "    shared: true\n    required: [folder]\n")
+    toolkit = tmp_path / "toolkits" / "Shelf.toolkit.yaml"
+    text = toolkit.read_text("utf-8").replace(
+        "{name: {type: string}}, required: [name]", "{folder: {type: string}}, required: [folder]"
+    )
+    toolkit.write_text(text, encoding="utf-8")
+    with pytest.raises(DocumentError) as caught:
+        load_case(path)
+    assert f"tidy.toolemu.yaml:7:3: {expected}" in str(caught.value)

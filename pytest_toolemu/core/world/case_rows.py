@@ -127,10 +127,29 @@ def _shared_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[P
         for name, table in plan.tables.items():
             if table.entity.shared and (owner := owners.setdefault(name, kit)) != kit:
                 shared = plans[owner].tables[name]
+                yield from _required_problems(table, shared, case, (owner, kit), plans[owner])
                 rows = {repr(row.get(shared.key)): row for row in case.world[owner].get(name, ())}
                 for index, row in enumerate(case.world[kit].get(name, ())):
                     loc: Loc = ("world", kit, name, index)
                     yield from _lost_values(row, rows.get(repr(row.get(table.key))), shared, f"{owner}.{name}", loc)
+
+
+def _required_problems(
+    table: EntityTable, shared: EntityTable, case: Case, kits: tuple[str, str], owner: ToolkitPlan
+) -> Iterator[Problem]:
+    """Yield fields that every row has in a toolkit, and that rows of the first toolkit do not get."""
+    own = {repr(row.get(table.key)): row for row in case.world[kits[1]].get(table.name, ())}
+    is_created = any(plan.verb == "create" and plan.table is shared for plan in owner.plans.values())
+    for field in sorted(table.required - shared.fields.keys()):
+        if "default" in table.fields[field]:
+            continue
+        what = f"no {field!r}, which every {kits[1]}.{table.name} has"
+        if is_created:
+            fix = "give the field a 'default' in the toolkit"
+            yield ("world", kits[1], KEY), f"rows that tools of {kits[0]} create have {what}; {fix}"
+        for row in case.world[kits[0]].get(table.name, ()):
+            if repr(key := row.get(shared.key)) not in own:
+                yield ("world", kits[1], KEY), f"{show(key)} has {what}; repeat the row here with this field"
 
 
 def _lost_values(

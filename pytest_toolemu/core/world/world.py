@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -74,44 +75,39 @@ class World:
         database = self._databases[kit]
         if plan.writes:
             self._expect_changes(kit, plan.may_change)
-        used_keys = self._new_keys.used()
-        database.execute("BEGIN")
-        try:
-            content = execute(plan, database, arguments, self._values(number), lambda table: self._new_key(kit, table))
-            database.execute("COMMIT")
-        except CallError as failed:
-            content = {"error": f"{failed.error}: {failed.message}"}
-        except sqlite3.Error as error:
-            # Everything else is a fault of the declaration, and must not look like an answer of the tool.
-            if (text := error_of_request(plan.tool, error, arguments)) is None:
-                message = f"{tool}: the operation failed: {error}; correct it in the toolkit's file"
-                raise WorldError(message) from None
-            content = {"error": text}
-        finally:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-                self._new_keys.restore(used_keys)
-        if plan.writes:
-            self._synchronize(kit, plan.may_change)
-        return content
+        with self._all_or_nothing(kit) as commit:
+            try:
+                values = self._values(number)
+                content = execute(plan, database, arguments, values, lambda table: self._new_key(kit, table))
+                if plan.writes:
+                    self._synchronize(kit, plan.may_change)
+                commit()
+                return content
+            except CallError as failed:
+                error = f"{failed.error}: {failed.message}"
+            except sqlite3.Error as failed:
+                # Everything else is a fault of the declaration, and must not look like an answer of the tool.
+                if (text := error_of_request(plan.tool, failed, arguments)) is None:
+                    message = f"{tool}: the operation failed: {failed}; correct it in the toolkit's file"
+                    raise WorldError(message) from None
+                error = text
+        return {"error": error}
 
     def edit(self, kit: str, edits: Sequence[StateEdit]) -> list[str]:
         """Carry out all changes of a toolkit's rows, or none. Return the problems; empty if they were carried out."""
         plan, database = self.plans[kit], self._databases[kit]
         entities = {edit.entity for edit in edits} & plan.tables.keys()
         self._expect_changes(kit, entities)
-        database.execute("BEGIN")
-        try:
+        with self._all_or_nothing(kit) as commit:
             problems = [
                 text for index, edit in enumerate(edits) for text in _edit_problems(plan, database, index, edit)
             ]
             if not problems:
-                database.execute("COMMIT")
-        finally:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-        if not problems:
-            self._synchronize(kit, entities)
+                try:
+                    self._synchronize(kit, entities)
+                    commit()
+                except sqlite3.IntegrityError as error:
+                    problems = [f"state_changes: {broken_rule(error)}"]
         return problems
 
     def time(self, number: int) -> datetime:
@@ -145,6 +141,29 @@ class World:
 
     # ---- helpers
 
+    @contextlib.contextmanager
+    def _all_or_nothing(self, kit: str) -> Iterator[Callable[[], None]]:
+        """Undo all changes of a toolkit's rows, of rows that it shares, and of new keys, unless they are committed."""
+        databases = [self._databases[name] for name in dict.fromkeys([kit, *(other for other, _ in self._shared[kit])])]
+        used_keys, is_committed = self._new_keys.used(), False
+
+        def commit() -> None:
+            nonlocal is_committed
+            for database in databases:
+                database.execute("COMMIT")
+            is_committed = True
+
+        for database in databases:
+            database.execute("BEGIN")
+        try:
+            yield commit
+        finally:
+            if not is_committed:
+                for database in databases:
+                    if database.in_transaction:
+                        database.execute("ROLLBACK")
+                self._new_keys.restore(used_keys)
+
     def _expect_changes(self, kit: str, entities: Collection[str]) -> None:
         self._tracker.expect_changes([*((kit, name) for name in entities), *self._shared_with(kit, entities)])
 
@@ -173,7 +192,7 @@ class World:
         return self._new_keys.key(kit, table, self._databases[kit])
 
     def _synchronize(self, source: str, entities: Collection[str]) -> None:
-        """Give the other toolkits the rows of these entities if they share them with this one. Raise WorldError."""
+        """Give the other toolkits the rows of these entities if they share them with this one. Raise sqlite3.Error."""
         copy_shared_rows(self.plans, self._databases, source, self._shared_with(source, entities))
 
 

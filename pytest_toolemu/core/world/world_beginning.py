@@ -43,7 +43,7 @@ class WorldBeginning:
             for name, plan in plans.items():
                 _fill(plan, databases[name], rows.get(name, {}))
             for name in plans:
-                copy_shared_rows(plans, databases, name, self.shared[name])
+                self._share(name, databases)
             self._stored = {
                 kit: {name: table.stored(databases[kit]) for name, table in plan.tables.items()}
                 for kit, plan in plans.items()
@@ -51,6 +51,15 @@ class WorldBeginning:
         finally:
             for name, plan in plans.items():
                 plan.databases.give_back(databases[name])
+
+    def _share(self, source: str, databases: Mapping[str, Database]) -> None:
+        for shared in self.shared[source]:
+            try:
+                copy_shared_rows(self.plans, databases, source, [shared])
+            except sqlite3.Error as error:
+                kit, name = shared
+                message = f"{kit}.{name}: a row of {source}.{name}, which it shares, cannot be added"
+                raise WorldError(f"{message}: {broken_rule(error)}") from None
 
     @functools.cached_property
     def rows(self) -> Mapping[Place, ReadTable]:
@@ -105,13 +114,12 @@ def recent_beginning(plans: Plans, rows: CaseRows) -> WorldBeginning:
 def copy_shared_rows(
     plans: Plans, databases: Mapping[str, Database], source: str, shared: Sequence[tuple[str, str]]
 ) -> None:
-    """Give other toolkits the rows of the entities that they share with the ``source``. Raise WorldError."""
+    """Give other toolkits the rows of the entities that they share with the ``source``.
+
+    Raise sqlite3.Error if a row breaks a rule of another toolkit.
+    """
     for kit, name in shared:
-        origin, target = plans[source].tables[name], plans[kit].tables[name]
-        try:
-            _copy_rows(origin, databases[source], target, databases[kit])
-        except sqlite3.Error as error:
-            raise WorldError(f"{kit}.{name}: the rows of {source}.{name} cannot be copied: {error}") from None
+        _copy_rows(plans[source].tables[name], databases[source], plans[kit].tables[name], databases[kit])
 
 
 def _fill(plan: ToolkitPlan, database: Database, rows: Mapping[str, Sequence[dict[str, Any]]]) -> None:
@@ -146,6 +154,7 @@ def _copy_rows(source: EntityTable, origin: Database, target: EntityTable, desti
         target.delete(destination, key)
     for key, row in rows.items():
         if key not in own:
-            target.insert(destination, {target.key: key, **{field: row[field] for field in common}})
+            values = {target.key: key, **{field: row[field] for field in common}}
+            target.insert(destination, target.complete(values))
         else:
             target.update(destination, key, {field: row[field] for field in common})
