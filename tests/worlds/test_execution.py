@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.case import User
-from pytest_toolemu.core.world.database import Database
+from pytest_toolemu.core.world.sql.database import Database
 from pytest_toolemu.core.world.state_changes import StateEdit, apply_changes
 from pytest_toolemu.core.world.state_history import StateHistory
 from pytest_toolemu.core.world.state_query import StateDatabase

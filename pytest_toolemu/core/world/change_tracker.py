@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_toolemu.core.world.database import Database
 from pytest_toolemu.core.world.entity_table import EntityTable, StoredRow
+from pytest_toolemu.core.world.sql.database import Database
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, changes_between
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pytest_toolemu.core.world.database import Database, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
+from pytest_toolemu.core.world.sql.database import Database, quote
 
 # Keys of a pattern that are tried before it gets another digit.
 _TRIES: Final = 20

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.core.world.database import FUNCTION_NAMES
 from pytest_toolemu.core.world.declarations import Operation
 from pytest_toolemu.core.world.entity_table import EntityTable, allows_null, entity_tables, types_of
 from pytest_toolemu.core.world.operation_checks import effect_problems, entity_problems
 from pytest_toolemu.core.world.operation_plan import CALL_VALUES, NO_KEY, Lookup, Plan, key_argument
-from pytest_toolemu.core.world.sql_errors import explained
+from pytest_toolemu.core.world.sql.sql_errors import explained
+from pytest_toolemu.core.world.sql.sql_functions import FUNCTION_NAMES
 from pytest_toolemu.core.world.tool_errors import not_found_error
 from pytest_toolemu.core.world.toolkit_databases import ToolkitDatabases
 from pytest_toolemu.errors import WorldError

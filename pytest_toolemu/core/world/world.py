@@ -12,11 +12,12 @@ from typing import Any, Final
 from pytest_toolemu.core.case import Case, ResolvedCase, User
 from pytest_toolemu.core.world.call_execution import CallError, execute
 from pytest_toolemu.core.world.change_tracker import ChangeTracker
-from pytest_toolemu.core.world.database import Database, cell
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.new_keys import NewKeys
 from pytest_toolemu.core.world.operation_plan import Plan
-from pytest_toolemu.core.world.sql_errors import broken_rule
+from pytest_toolemu.core.world.sql.cells import cell
+from pytest_toolemu.core.world.sql.database import Database
+from pytest_toolemu.core.world.sql.sql_errors import broken_rule
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit
 from pytest_toolemu.core.world.tool_errors import error_of_request
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of

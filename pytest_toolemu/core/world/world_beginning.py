@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pytest_toolemu.core.world.change_tracker import Place, ReadTable, keys_of
-from pytest_toolemu.core.world.database import Database, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
-from pytest_toolemu.core.world.sql_errors import broken_rule
+from pytest_toolemu.core.world.sql.database import Database, quote
+from pytest_toolemu.core.world.sql.sql_errors import broken_rule
 from pytest_toolemu.core.world.state_changes import Rows
 from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import re
 import sqlite3
 import time
-import unicodedata
 import weakref
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from pytest_toolemu.core.world.decimals import decimal, decimal_cell
+from pytest_toolemu.core.world.sql.sql_functions import FUNCTIONS
 from pytest_toolemu.errors import UsageError
 
 MIN_VERSION: Final = (3, 38)  # JSON functions are part of every build since then
@@ -21,7 +19,6 @@ _MAX_STEPS: Final = 500  # in thousands of instructions of SQLite's virtual mach
 _MAX_SECONDS: Final = 10.0  # of one statement, whose steps may each work on long texts
 _MAX_LENGTH: Final = 4_000_000  # of a text, in bytes
 _MAX_SHOWN: Final = 100  # characters of an impossible date
-_MAX_WORDS: Final = 200  # of a query that a text is searched for
 
 _ALLOWED: Final = frozenset(
     {
@@ -45,33 +42,6 @@ _OWN_NAMES: Final = re.compile(r"(?i)sqlite_|pragma_|fts|rtree|(dbstat|bytecode|
 _TABLES_OF_SQLITE: Final = frozenset({"json_each", "json_tree"})
 
 
-class _PlainLetters(dict[int, str]):
-    """What replaces a character, by its code: an accent that follows its letter is removed. It fills itself."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        # In Japanese, the marks of voiced sounds make other letters of them.
-        is_accent = unicodedata.combining(character) and character not in "\u3099\u309a"
-        self[code] = "" if is_accent else character
-        return self[code]
-
-
-# Letters that Unicode does not decompose into a plain letter and an accent.
-_PLAIN_LETTERS: Final = _PlainLetters(
-    str.maketrans(
-        {
-            "\N{LATIN SMALL LETTER DOTLESS I}": "i",
-            "ł": "l",
-            "ø": "o",
-            "đ": "d",
-            "ð": "d",
-            "ħ": "h",
-            "þ": "th",
-            "æ": "ae",
-            "œ": "oe",
-        }
-    )
-)
 _CLOCKS: Final = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
 
 
@@ -89,7 +59,7 @@ class Database(sqlite3.Connection):
         self.functions: dict[str, Callable[[Any], Any]] = {}
         """What the functions of ``add_function`` return at present, by their names."""
         self.row_factory = sqlite3.Row
-        for name, (arity, function) in _FUNCTIONS.items():
+        for name, (arity, function) in FUNCTIONS.items():
             self.create_function(name, arity, function, deterministic=True)
         for name in _CLOCKS:
             self.create_function(name, -1, _clock(name, self.impossible_dates), deterministic=True)
@@ -202,108 +172,6 @@ def quote(name: str) -> str:
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
 
-
-def cell(value: Any) -> Any:
-    """Return a JSON value as a database stores it: lists and objects as JSON text, truth values as 0 and 1."""
-    if value is None or isinstance(value, str):  # most values
-        return value
-    if isinstance(value, dict | list):
-        return _json_text(value)
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, float):
-        return decimal(value)
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return float(value) if abs(value) < 2**1000 else math.inf if value > 0 else -math.inf
-    return value
-
-
-def _json_text(value: list[Any] | dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def fold(text: str) -> str:
-    """Return the text without case and accents, as most search fields compare it."""
-    if text.isascii():
-        return text.casefold()
-    # Some characters decompose into capital letters, such as the sign of a trademark.
-    plain = unicodedata.normalize("NFKD", text.casefold()).casefold().translate(_PLAIN_LETTERS)
-    # Put together again what is no letter with an accent: otherwise half a Korean syllable would be found.
-    return unicodedata.normalize("NFC", plain)
-
-
-def _phrases(query: Any) -> list[list[str]]:
-    """Return the words of each item of a query that is a JSON list, and else each word on its own."""
-    items = _items(query)
-    if len(items) == 1 and items[0] is query:
-        items = str(query or "").split()
-    phrases: list[list[str]] = []
-    room = _MAX_WORDS
-    for item in dict.fromkeys(fold(str(item)) for item in items):
-        if phrase := item.split()[:room]:
-            phrases.append(phrase)
-            room -= len(phrase)
-    return phrases
-
-
-def _text(cells: tuple[Any, ...]) -> str:
-    return fold(" ".join(str(value) for value in cells if value is not None))
-
-
-def _has(query: Any = None, *cells: Any) -> int:
-    text = _text(cells)
-    return int(all(word in text for phrase in _phrases(query) for word in phrase))
-
-
-def _has_any(query: Any = None, *cells: Any) -> int:
-    text, phrases = _text(cells), _phrases(query)
-    return int(not phrases or any(all(word in text for word in phrase) for phrase in phrases))
-
-
-def _items(text: Any) -> list[Any]:
-    if not isinstance(text, str) or text[:1] != "[":
-        return [] if text is None else [text]
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):  # a text that an agent wrote, such as "[urgent"
-        return [text]
-    return value if isinstance(value, list) else [value]
-
-
-def _includes(items: Any, item: Any) -> int:
-    return int(item in _items(items))
-
-
-def _list_add(items: Any, more: Any) -> str:
-    united = _items(items)
-    for item in _items(more):
-        if item not in united:
-            united.append(item)
-    return _json_text(united)
-
-
-def _list_remove(items: Any, fewer: Any) -> str:
-    gone = _items(fewer)
-    return _json_text([item for item in _items(items) if item not in gone])
-
-
-def _fold_cell(text: Any) -> str | None:
-    return None if text is None else fold(str(text))
-
-
-_FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
-    "has": (-1, _has),
-    "has_any": (-1, _has_any),
-    "includes": (2, _includes),
-    "list_add": (2, _list_add),
-    "list_remove": (2, _list_remove),
-    "fold": (1, _fold_cell),
-    "decimal": (1, decimal_cell),
-}
-QUERY_FUNCTIONS: Final = tuple(_FUNCTIONS)
-"""The functions that queries of the state can use in addition to those of SQLite."""
-FUNCTION_NAMES: Final = (*QUERY_FUNCTIONS, "code", "new_id")
-"""The functions that operations can use in addition to those of SQLite."""
 
 _calendar: Final = sqlite3.connect(":memory:", check_same_thread=False)
 

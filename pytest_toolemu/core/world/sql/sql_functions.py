@@ -1,0 +1,126 @@
+"""The functions that SQL of toolkits and cases can use in addition to those of SQLite."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable
+from typing import Any, Final
+
+from pytest_toolemu.core.world.sql.cells import json_text
+from pytest_toolemu.core.world.sql.decimals import decimal_cell
+
+_MAX_WORDS: Final = 200  # of a query that a text is searched for
+
+
+class _PlainLetters(dict[int, str]):
+    """What replaces a character, by its code: an accent that follows its letter is removed. It fills itself."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        # In Japanese, the marks of voiced sounds make other letters of them.
+        is_accent = unicodedata.combining(character) and character not in "\u3099\u309a"
+        self[code] = "" if is_accent else character
+        return self[code]
+
+
+# Letters that Unicode does not decompose into a plain letter and an accent.
+_PLAIN_LETTERS: Final = _PlainLetters(
+    str.maketrans(
+        {
+            "\N{LATIN SMALL LETTER DOTLESS I}": "i",
+            "ł": "l",
+            "ø": "o",
+            "đ": "d",
+            "ð": "d",
+            "ħ": "h",
+            "þ": "th",
+            "æ": "ae",
+            "œ": "oe",
+        }
+    )
+)
+
+
+def fold(text: str) -> str:
+    """Return the text without case and accents, as most search fields compare it."""
+    if text.isascii():
+        return text.casefold()
+    # Some characters decompose into capital letters, such as the sign of a trademark.
+    plain = unicodedata.normalize("NFKD", text.casefold()).casefold().translate(_PLAIN_LETTERS)
+    # Put together again what is no letter with an accent: otherwise half a Korean syllable would be found.
+    return unicodedata.normalize("NFC", plain)
+
+
+def _phrases(query: Any) -> list[list[str]]:
+    """Return the words of each item of a query that is a JSON list, and else each word on its own."""
+    items = _items(query)
+    if len(items) == 1 and items[0] is query:
+        items = str(query or "").split()
+    phrases: list[list[str]] = []
+    room = _MAX_WORDS
+    for item in dict.fromkeys(fold(str(item)) for item in items):
+        if phrase := item.split()[:room]:
+            phrases.append(phrase)
+            room -= len(phrase)
+    return phrases
+
+
+def _text(cells: tuple[Any, ...]) -> str:
+    return fold(" ".join(str(value) for value in cells if value is not None))
+
+
+def _has(query: Any = None, *cells: Any) -> int:
+    text = _text(cells)
+    return int(all(word in text for phrase in _phrases(query) for word in phrase))
+
+
+def _has_any(query: Any = None, *cells: Any) -> int:
+    text, phrases = _text(cells), _phrases(query)
+    return int(not phrases or any(all(word in text for word in phrase) for phrase in phrases))
+
+
+def _items(text: Any) -> list[Any]:
+    if not isinstance(text, str) or text[:1] != "[":
+        return [] if text is None else [text]
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # a text that an agent wrote, such as "[urgent"
+        return [text]
+    return value if isinstance(value, list) else [value]
+
+
+def _includes(items: Any, item: Any) -> int:
+    return int(item in _items(items))
+
+
+def _list_add(items: Any, more: Any) -> str:
+    united = _items(items)
+    for item in _items(more):
+        if item not in united:
+            united.append(item)
+    return json_text(united)
+
+
+def _list_remove(items: Any, fewer: Any) -> str:
+    gone = _items(fewer)
+    return json_text([item for item in _items(items) if item not in gone])
+
+
+def _fold_cell(text: Any) -> str | None:
+    return None if text is None else fold(str(text))
+
+
+FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
+    "has": (-1, _has),
+    "has_any": (-1, _has_any),
+    "includes": (2, _includes),
+    "list_add": (2, _list_add),
+    "list_remove": (2, _list_remove),
+    "fold": (1, _fold_cell),
+    "decimal": (1, decimal_cell),
+}
+QUERY_FUNCTIONS: Final = tuple(FUNCTIONS)
+"""The functions that queries of the state can use in addition to those of SQLite."""
+FUNCTION_NAMES: Final = (*QUERY_FUNCTIONS, "code", "new_id")
+"""The functions that operations can use in addition to those of SQLite."""
