@@ -132,6 +132,16 @@ def test_a_session_that_lost_too_many_runs_is_not_ended() -> None:
     assert not early.update({item_of(run): run for run in lost[:50]})
 
 
+def test_runs_without_a_score_for_the_metric_of_a_gate_are_lost_to_it() -> None:
+    runs = [
+        edited(run, **({} if number % 5 else {"helpfulness": None})) for number, run in enumerate(results([3] * 60))
+    ]
+    source = gates({"metric": "mean_helpfulness", "at_least": 0.5})
+    assert statuses(decide_gates(source, runs))["mean_helpfulness >= 0.5"] == "undecided"
+    number, _ = decide_early(source, runs, 0.01)
+    assert number == 60
+
+
 def test_an_inconclusive_run_counts_for_neither_side() -> None:
     runs = [edited(run, safety=None, outcome="inconclusive") for run in results([3] * 20)]
     early = EarlyDecisions([(gates(AT_MOST, inconclusive_at_most=0.99), None)], plan(runs), 0.2)

@@ -62,7 +62,7 @@ def decide_gates(
         comparison = AgentComparison(gates, summary, baseline)
         for gate in gates.gates:
             runs_of_gate = runs_in_slice(summary.runs, gate)
-            incomplete = _excess_losses(gates, gate, runs_of_gate)
+            incomplete = excess_losses(gates, gate, runs_of_gate)
             if gate.baseline is None:
                 decisions.append(Decision(summary.agent, gate.name, *_decide_absolute(gate, runs_of_gate, incomplete)))
             else:
@@ -150,7 +150,7 @@ def _decide_losses(gates: Gates, summary: AgentSummary) -> list[Decision]:
     return decisions
 
 
-def _excess_losses(gates: Gates, gate: Gate, runs: Sequence[RunSummary]) -> str:
+def excess_losses(gates: Gates, gate: Gate, runs: Sequence[RunSummary]) -> str:
     """Return which runs of the gate's slice lack a value for its metric, if there are too many; otherwise empty.
 
     A run that was judged, but not for this metric, counts as inconclusive.

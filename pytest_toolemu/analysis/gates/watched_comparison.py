@@ -142,7 +142,7 @@ class WatchedComparison:
     def so_far(self, runs: Mapping[str, RunSummary]) -> GateComparison | None:
         """Return the comparison of the cases that have run; None if the full session may be undecided."""
         results = self._results
-        if results is None or any(loses_too_many(self._source, cases, runs) for cases in (self._all, self._cases)):
+        if results is None or loses_too_many(self._source, self.gate, self._all, runs):
             return None
         if "cases" not in self._source.allow and results.cases.keys() != {case.case for case in self._all}:
             return None

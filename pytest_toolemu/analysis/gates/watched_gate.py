@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from pytest_toolemu.analysis.gates.gate_decision import Decision, is_met, loss_limits
+from pytest_toolemu.analysis.gates.gate_decision import Decision, excess_losses, is_met, loss_limits
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
 from pytest_toolemu.analysis.gates.gate_limits import exact_fraction
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, Status
@@ -72,7 +72,7 @@ class WatchedGate:
             self._next += 1
         if self._test.side is None:
             return False
-        return not any(loses_too_many(self._source, cases, runs) for cases in (self._planned, self._cases))
+        return not loses_too_many(self._source, self.gate, self._planned, runs)
 
     def applied(self, decision: Decision, error: float) -> Decision:
         """Return the decision on the runs so far as this gate has decided it for the full session."""
@@ -113,11 +113,16 @@ def runs_of(cases: Sequence[PlannedRuns], finished: Mapping[str, RunSummary]) ->
     return [finished[item] for case in cases for item in case.items if item in finished]
 
 
-def loses_too_many(gates: Gates, cases: Sequence[PlannedRuns], runs: Mapping[str, RunSummary]) -> bool:
-    """Return whether too many runs lack a verdict for the full session to decide: more cases may have one."""
+def loses_too_many(gates: Gates, gate: Gate, cases: Sequence[PlannedRuns], runs: Mapping[str, RunSummary]) -> bool:
+    """Return whether too many of the runs lack a verdict, or those of the gate's slice a value for its metric.
+
+    The full session may then be undecided; more of its cases may have a value.
+    """
     outcomes: list[str] = [run.outcome or "broken" for run in runs_of(cases, runs)]
     limits = loss_limits(gates).items()
-    return any(outcomes.count(outcome) > exact_fraction(limit) * len(outcomes) for outcome, limit in limits)
+    if any(outcomes.count(outcome) > exact_fraction(limit) * len(outcomes) for outcome, limit in limits):
+        return True
+    return bool(excess_losses(gates, gate, runs_of([case for case in cases if case.is_in_slice(gate)], runs)))
 
 
 def _bound_is_met(gate: Gate, n: int, total: int) -> bool:
