@@ -26,7 +26,7 @@ def late_gates(gates: Sequence[GatesWithBaseline], planned: Sequence[PlannedRuns
     for gate in (gate for source, _ in gates for gate in source.gates):
         if gate.baseline is not None and has_variants:
             reasons.append(f"{gate.name} {_WHOLE_SESSION}: a case and its variants count as one pair")
-        elif gate.decide_by == "bound" and (has_trials or not GATE_METRICS[gate.metric].percent):
+        elif gate.decide_by == "bound" and (has_trials or has_variants or not GATE_METRICS[gate.metric].percent):
             reasons.append(f"{gate.name} {_WHOLE_SESSION}: the interval depends on more than a count of single runs")
     return reasons
 
