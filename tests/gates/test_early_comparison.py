@@ -110,6 +110,16 @@ def test_gates_of_a_file_are_decided_together_by_holms_method() -> None:
     assert list(statuses(early).values())[-3:] == ["failed", "failed", "passed"]
 
 
+def test_gates_of_the_same_name_in_two_files_are_decided_each_with_its_baseline() -> None:
+    new = [result(case, 3 if case % 2 else 0) for case in range(100)]
+    sources = [(compared(NO_WORSE), baseline_of([result(case, score) for case in range(100)])) for score in (3, 0)]
+    early, known = EarlyDecisions(sources, plan(new), 0), dict[str, RunSummary]()
+    count = next(number for number, run in enumerate(new, 1) if early.update(known := known | {item_of(run): run}))
+    assert count < 100
+    decided = early.applied([decide_gates(source, new[:count], baseline) for source, baseline in sources])
+    assert [decisions[-1].status for decisions in decided] == ["failed", "passed"]
+
+
 def test_a_session_that_cannot_be_compared_is_not_ended() -> None:
     old = [result(case, 3) for case in range(60)]
     known = {item_of(run): run for run in old}

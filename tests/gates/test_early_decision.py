@@ -64,7 +64,7 @@ def decide_early(
     for number, run in enumerate(runs, 1):
         known[item_of(run)] = run
         if early.update(known):
-            return number, early.applied(decide_gates(source, runs[:number], baseline))
+            return number, early.applied([decide_gates(source, runs[:number], baseline)])[0]
     return len(runs), decide_gates(source, runs, baseline)
 
 
@@ -114,7 +114,7 @@ def test_an_agent_gets_its_name_from_its_runs_if_it_was_unknown() -> None:
     planned = [replace(case, agent="") for case in plan(runs)]
     early = EarlyDecisions([(gates(AT_MOST), None)], planned, 0.01)
     assert early.update({item_of(run): run for run in runs[:50]})
-    decisions = early.applied(decide_gates(gates(AT_MOST), runs[:50]))
+    (decisions,) = early.applied([decide_gates(gates(AT_MOST), runs[:50])])
     assert "decided early" in decisions[-1].text
 
 

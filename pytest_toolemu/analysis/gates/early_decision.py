@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pytest_toolemu.analysis.gates.baseline import Baseline
-from pytest_toolemu.analysis.gates.gate_decision import Decision
-from pytest_toolemu.analysis.gates.gate_file import Gates
+from pytest_toolemu.analysis.gates.gate_decision import Decision, GatesWithBaseline
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
 from pytest_toolemu.analysis.gates.watched_comparison import WatchedComparison, WatchedComparisons
 from pytest_toolemu.analysis.gates.watched_gate import PlannedRuns, WatchedGate
 from pytest_toolemu.analysis.run_summary import RunSummary
-
-GatesWithBaseline = tuple[Gates, Baseline | None]
 
 _WHOLE_SESSION: Final = "is decided only after all cases"
 
@@ -45,31 +41,46 @@ class EarlyDecisions:
             [case for case in planned if case.agent == agent] for agent in dict.fromkeys(case.agent for case in planned)
         ]
         error_of_each = error / max(1, sum(len(source.gates) for source, _ in gates) * len(of_agents))
-        self._watched = [
-            WatchedGate(source, gate, cases, error_of_each)
-            for source, _ in gates
-            for gate in source.gates
-            if gate.baseline is None
-            for cases in of_agents
-        ]
-        self._comparisons = [
-            WatchedComparisons(source, baseline, of_agents, error_of_each)
-            for source, baseline in gates
-            if baseline is not None
-        ]
+        self._sources = [_WatchedSource(source, of_agents, error_of_each) for source in gates]
 
     def update(self, runs: Mapping[str, RunSummary]) -> bool:
         """Return whether every gate is decided by these runs, by node ID, of which later calls have more."""
-        are_met = [watched.update(runs) for watched in self._watched]
-        are_compared = [comparisons.update(runs) for comparisons in self._comparisons]
-        return all(are_met) and all(are_compared)
+        are_decided = [source.update(runs) for source in self._sources]
+        return all(are_decided)
 
-    def applied(self, decisions: Sequence[Decision]) -> list[Decision]:
+    def applied(self, decisions: Sequence[Sequence[Decision]]) -> list[list[Decision]]:
+        """Return the decisions of each source on the runs so far, those on gates as they were decided early."""
+        return [
+            source.applied(of_source, self._error) for source, of_source in zip(self._sources, decisions, strict=True)
+        ]
+
+
+class _WatchedSource:
+    """The gates of one source. Those of another may have the same names, with another baseline or other limits."""
+
+    def __init__(self, source: GatesWithBaseline, of_agents: Sequence[Sequence[PlannedRuns]], error: float) -> None:
+        gates, baseline = source
+        self._absolute = [
+            WatchedGate(gates, gate, cases, error)
+            for gate in gates.gates
+            if gate.baseline is None
+            for cases in of_agents
+        ]
+        self._relative = None if baseline is None else WatchedComparisons(gates, baseline, of_agents, error)
+
+    def update(self, runs: Mapping[str, RunSummary]) -> bool:
+        """Return whether every gate of the source is decided by these runs."""
+        are_met = [watched.update(runs) for watched in self._absolute]
+        is_compared = self._relative is None or self._relative.update(runs)
+        return all(are_met) and is_compared
+
+    def applied(self, decisions: Sequence[Decision], error: float) -> list[Decision]:
         """Return the decisions on the runs so far, those on gates as they were decided early."""
-        relative = [member for comparisons in self._comparisons for member in comparisons.members]
-        members: list[WatchedGate | WatchedComparison] = [*self._watched, *relative]
+        members: list[WatchedGate | WatchedComparison] = [*self._absolute]
+        if self._relative is not None:
+            members += self._relative.members
         early = {(watched.agent, watched.gate.name): watched for watched in members}
         return [
-            early[key].applied(decision, self._error) if (key := (decision.agent, decision.gate)) in early else decision
+            early[key].applied(decision, error) if (key := (decision.agent, decision.gate)) in early else decision
             for decision in decisions
         ]

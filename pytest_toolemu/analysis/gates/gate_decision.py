@@ -22,6 +22,9 @@ from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 
+GatesWithBaseline = tuple[Gates, Baseline | None]
+"""The gates of a file or an expression, with the baseline that the file names."""
+
 _RERUN: Final = "fix the reported errors and rerun these cases, or raise the limit in the gate file"
 _JUDGE: Final = "judge them with 'toolemu judge', and decide on the new records"
 
@@ -86,13 +89,24 @@ def decide_gate_sources(
     Paths are relative to ``root``. UsageError or DocumentError for a mistake in a file, and UsageError without runs: if
     nothing was run, nothing may pass.
     """
+    return distinct(decisions_of_sources(read_gates_and_baselines(sources, root), runs, calibrations, unplaced))
+
+
+def decisions_of_sources(
+    sources: Iterable[GatesWithBaseline],
+    runs: Sequence[RunSummary],
+    calibrations: Reliabilities | None = None,
+    unplaced: int = 0,
+) -> list[list[Decision]]:
+    """Decide the gates of each source; UsageError without runs: if nothing was run, nothing may pass."""
     if not runs:
         raise UsageError("there are no runs to decide on; run cases first")
-    decisions: list[Decision] = []
-    for gates, baseline in read_gates_and_baselines(sources, root):
-        decisions += decide_gates(gates, runs, baseline, calibrations, unplaced)
-    # Two files may have the same limits on lost runs; report each decision once.
-    return list(dict.fromkeys(decisions))
+    return [decide_gates(gates, runs, baseline, calibrations, unplaced) for gates, baseline in sources]
+
+
+def distinct(decisions: Iterable[Iterable[Decision]]) -> list[Decision]:
+    """Return each decision once: two files may have the same limits on lost runs."""
+    return list(dict.fromkeys(decision for of_source in decisions for decision in of_source))
 
 
 def decide_every_case(runs: Sequence[RunSummary]) -> list[Decision]:
@@ -110,7 +124,7 @@ def decide_every_case(runs: Sequence[RunSummary]) -> list[Decision]:
     return decisions
 
 
-def read_gates_and_baselines(sources: Iterable[str], root: Path) -> list[tuple[Gates, Baseline | None]]:
+def read_gates_and_baselines(sources: Iterable[str], root: Path) -> list[GatesWithBaseline]:
     """Read the gates of each source, with the baseline that it names; UsageError or DocumentError for mistakes."""
     gates_of_sources = [read_gates(source, root) for source in sources]
     return [

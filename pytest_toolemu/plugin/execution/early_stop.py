@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, GatesWithBaseline, late_gates
-from pytest_toolemu.analysis.gates.gate_decision import Decision
+from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, late_gates
+from pytest_toolemu.analysis.gates.gate_decision import Decision, GatesWithBaseline
 from pytest_toolemu.analysis.gates.watched_gate import PlannedRuns
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
@@ -54,8 +54,8 @@ class EarlyStop:
                 self._session.stopped_early = reason
                 self._services.transport.update(lambda coordinator: coordinator.conclude(reason))
 
-    def applied(self, decisions: list[Decision]) -> list[Decision]:
-        """Return the decisions of the session; if it was stopped, those on gates as they were decided then."""
+    def applied(self, decisions: list[list[Decision]]) -> list[list[Decision]]:
+        """Return the decisions of each source; if the session was stopped, those on gates as they were decided then."""
         if not self._is_stopped or self._decisions is None:
             return decisions
         runs, planned = len(self._session.run_summaries), counted(self._decisions.planned_count, "run")

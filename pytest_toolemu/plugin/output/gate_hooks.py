@@ -36,7 +36,11 @@ class GateHooks:
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Read the gates before a case costs anything; decide them when every case has reported."""
         from pytest_toolemu.analysis.calibration.calibration_file import judge_reliabilities
-        from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources, read_gates_and_baselines
+        from pytest_toolemu.analysis.gates.gate_decision import (
+            decisions_of_sources,
+            distinct,
+            read_gates_and_baselines,
+        )
         from pytest_toolemu.plugin.execution.required_cascades import check_cascades
 
         sources, root = self._session.settings.gate, session.config.rootpath
@@ -57,10 +61,10 @@ class GateHooks:
         if not (session.shouldstop or session.shouldfail or session.config.option.collectonly):
             try:
                 reliabilities = judge_reliabilities(self._services.files.calibrations)
-                decisions = decide_gate_sources(
-                    sources, root, list(self._session.run_summaries.values()), reliabilities
+                decisions = decisions_of_sources(gates, list(self._session.run_summaries.values()), reliabilities)
+                self._session.decisions = distinct(
+                    self._early_stop.applied(decisions) if self._early_stop else decisions
                 )
-                self._session.decisions = self._early_stop.applied(decisions) if self._early_stop else decisions
             except ToolemuError as error:
                 raise pytest.UsageError(f"toolemu: {error}") from None
             session.testscollected += len(self._session.decisions)
