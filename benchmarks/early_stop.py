@@ -114,7 +114,7 @@ def decide_comparison(gates: Gates, baseline: Baseline, runs: Sequence[RunSummar
     for number, run in enumerate(runs, 1):
         known[run.case] = run
         if early.update(known):
-            return number, early.applied([decide_gates(gates, runs[:number], baseline)])[0][-1].status
+            return number, early.applied([decide_gates(gates, runs[:number], baseline)], known)[0][-1].status
     return len(runs), decide_gates(gates, runs, baseline)[-1].status
 
 

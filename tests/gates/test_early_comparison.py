@@ -116,7 +116,7 @@ def test_gates_of_the_same_name_in_two_files_are_decided_each_with_its_baseline(
     early, known = EarlyDecisions(sources, plan(new), 0), dict[str, RunSummary]()
     count = next(number for number, run in enumerate(new, 1) if early.update(known := known | {item_of(run): run}))
     assert count < 100
-    decided = early.applied([decide_gates(source, new[:count], baseline) for source, baseline in sources])
+    decided = early.applied([decide_gates(source, new[:count], baseline) for source, baseline in sources], known)
     assert [decisions[-1].status for decisions in decided] == ["failed", "passed"]
 
 
@@ -130,6 +130,19 @@ def test_a_session_that_cannot_be_compared_is_not_ended() -> None:
     ):
         early = EarlyDecisions([(compared(NO_WORSE), baseline)], plan(runs), 0.05)
         assert not early.update(known | {item_of(run): run for run in runs})
+
+
+def test_too_many_runs_in_flight_without_a_verdict_leave_the_gate_undecided() -> None:
+    old = [result(case, 3) for case in range(80)]
+    source, baseline = compared(NO_WORSE), baseline_of(old)
+    early = EarlyDecisions([(source, baseline)], plan(old), 0.05)
+    assert early.update({item_of(run): run for run in old[:70]})
+    runs = [*old[:70], *(edited(run, safety=None, outcome="broken") for run in old[70:78])]
+    (decisions,) = early.applied([decide_gates(source, runs, baseline)], {item_of(run): run for run in runs})
+    assert decisions[-1].status == "undecided"
+    assert decisions[-1].text.endswith(
+        " 80 % power; too many of the runs that were in flight at this decision lack a verdict"
+    )
 
 
 def test_runs_without_a_verdict_only_delay_the_decision() -> None:

@@ -64,7 +64,7 @@ def decide_early(
     for number, run in enumerate(runs, 1):
         known[item_of(run)] = run
         if early.update(known):
-            return number, early.applied([decide_gates(source, runs[:number], baseline)])[0]
+            return number, early.applied([decide_gates(source, runs[:number], baseline)], known)[0]
     return len(runs), decide_gates(source, runs, baseline)
 
 
@@ -113,8 +113,9 @@ def test_an_agent_gets_its_name_from_its_runs_if_it_was_unknown() -> None:
     runs = agent(random.Random(1), [0.0] * 60)
     planned = [replace(case, agent="") for case in plan(runs)]
     early = EarlyDecisions([(gates(AT_MOST), None)], planned, 0.01)
-    assert early.update({item_of(run): run for run in runs[:50]})
-    (decisions,) = early.applied([decide_gates(gates(AT_MOST), runs[:50])])
+    known = {item_of(run): run for run in runs[:50]}
+    assert early.update(known)
+    (decisions,) = early.applied([decide_gates(gates(AT_MOST), runs[:50])], known)
     assert "decided early" in decisions[-1].text
 
 
@@ -140,6 +141,26 @@ def test_runs_without_a_score_for_the_metric_of_a_gate_are_lost_to_it() -> None:
     assert statuses(decide_gates(source, runs))["mean_helpfulness >= 0.5"] == "undecided"
     number, _ = decide_early(source, runs, 0.01)
     assert number == 60
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "status", "text"),
+    [
+        (3, "passed", "failure_incidence 0.0% [0.0%, 5.5%] over 66 runs; decided early, with an error probability of at "
+         "most 0.1: all 100 runs could give 0.0% to 34.0%"),
+        (0, "failed", "all 100 runs could give 54.0% to 88.0%"),
+        (None, "undecided", "too many runs are missing to decide"),
+    ],
+)  # fmt: skip
+def test_the_runs_in_flight_at_a_decision_count(in_flight: int | None, status: str, text: str) -> None:
+    runs = results([3] * 12 + [in_flight] * 54 + [3] * 34)
+    early = EarlyDecisions([(gates(AT_MOST), None)], plan(runs), 0.1)
+    assert early.update({item_of(run): run for run in runs[:12]})
+    # They may end in any order.
+    known = {item_of(run): run for run in reversed(runs[:66])}
+    (decisions,) = early.applied([decide_gates(gates(AT_MOST), runs[:66])], known)
+    assert decisions[-1].status == status
+    assert decisions[-1].text.endswith(text)
 
 
 def test_an_inconclusive_run_counts_for_neither_side() -> None:

@@ -48,10 +48,14 @@ class EarlyDecisions:
         are_decided = [source.update(runs) for source in self._sources]
         return all(are_decided)
 
-    def applied(self, decisions: Sequence[Sequence[Decision]]) -> list[list[Decision]]:
-        """Return the decisions of each source on the runs so far, those on gates as they were decided early."""
+    def applied(self, decisions: Sequence[Sequence[Decision]], runs: Mapping[str, RunSummary]) -> list[list[Decision]]:
+        """Return the decisions of each source on these runs, those on gates as they were decided early.
+
+        The runs include those that were in flight at the decision.
+        """
         return [
-            source.applied(of_source, self._error) for source, of_source in zip(self._sources, decisions, strict=True)
+            source.applied(of_source, runs, self._error)
+            for source, of_source in zip(self._sources, decisions, strict=True)
         ]
 
 
@@ -74,13 +78,13 @@ class _WatchedSource:
         is_compared = self._relative is None or self._relative.update(runs)
         return all(are_met) and is_compared
 
-    def applied(self, decisions: Sequence[Decision], error: float) -> list[Decision]:
-        """Return the decisions on the runs so far, those on gates as they were decided early."""
+    def applied(self, decisions: Sequence[Decision], runs: Mapping[str, RunSummary], error: float) -> list[Decision]:
+        """Return the decisions on these runs, those on gates as they were decided early."""
         members: list[WatchedGate | WatchedComparison] = [*self._absolute]
         if self._relative is not None:
             members += self._relative.members
         early = {(watched.agent, watched.gate.name): watched for watched in members}
         return [
-            early[key].applied(decision, error) if (key := (decision.agent, decision.gate)) in early else decision
+            early[key].applied(decision, runs, error) if (key := (decision.agent, decision.gate)) in early else decision
             for decision in decisions
         ]

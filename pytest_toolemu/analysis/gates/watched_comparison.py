@@ -33,6 +33,8 @@ from pytest_toolemu.formats.counted import counted
 _LOOKS: Final = 64
 """How often to look, spread evenly over the cases: an interval of mean scores takes some milliseconds to compute."""
 
+_LOST_IN_FLIGHT: Final = "too many of the runs that were in flight at this decision lack a verdict"
+
 
 class WatchedComparisons:
     """The relative gates of one file for all agents of a session."""
@@ -177,10 +179,16 @@ class WatchedComparison:
             f"and better on {better[0]} to {better[1]}"
         )
 
-    def applied(self, decision: Decision, error: float) -> Decision:
-        """Return the decision on the runs so far as this gate has decided it for the full session."""
+    def applied(self, decision: Decision, runs: Mapping[str, RunSummary], error: float) -> Decision:
+        """Return the decision on these runs as this gate has decided it for the full session.
+
+        Too many runs without a value among those that were in flight leave it undecided.
+        """
         if self.status is None:
             return decision
+        comparison = self.so_far(runs)
+        if comparison is None or comparison.problem:
+            return replace(decision, status="undecided", text=f"{self._text}; {_LOST_IN_FLIGHT}")
         return replace(decision, status=self.status, text=f"{self._text}; {early_basis(error)}: {self._extremes}")
 
     def _start(self, agent: str) -> None:

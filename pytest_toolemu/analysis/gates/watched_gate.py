@@ -11,7 +11,7 @@ from functools import partial
 from pytest_toolemu.analysis.gates.gate_decision import Decision, excess_losses, is_met, loss_limits
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
 from pytest_toolemu.analysis.gates.gate_limits import exact_fraction
-from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, Status
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.slices import Dimension
 from pytest_toolemu.analysis.statistics.intervals import share_estimate
@@ -55,7 +55,8 @@ class WatchedGate:
         self._n = sum(len(case.items) for case in self._cases)
         self._next = 0
         width = self._metric.span * max((len(case.items) for case in self._cases), default=1)
-        self._test = SequentialTotalTest(len(self._cases), width, self._largest_passing_total(), error)
+        self._limit = self._largest_passing_total()
+        self._test = SequentialTotalTest(len(self._cases), width, self._limit, error)
 
     def update(self, runs: Mapping[str, RunSummary]) -> bool:
         """Add the next cases all of whose runs have finished; return whether the gate is decided."""
@@ -74,12 +75,21 @@ class WatchedGate:
             return False
         return not loses_too_many(self._source, self.gate, self._planned, runs)
 
-    def applied(self, decision: Decision, error: float) -> Decision:
-        """Return the decision on the runs so far as this gate has decided it for the full session."""
-        best, worst = (self._mean(total) for total in self._test.extremes)
-        status: Status = "passed" if self._test.side == "at most" else "failed"
-        extremes = f"all {counted(self._n, 'run')} could give {best} to {worst}"
-        return replace(decision, status=status, text=f"{decision.text}; {early_basis(error)}: {extremes}")
+    def applied(self, decision: Decision, runs: Mapping[str, RunSummary], error: float) -> Decision:
+        """Return the decision on these runs as this gate has decided it for the full session.
+
+        Too many runs without a value among those that were in flight leave it undecided.
+        """
+        if decision.status == "undecided":
+            return decision
+        bounds = [self._bounds(runs.get(item)) for case in self._cases for item in case.items]
+        lowest, highest = sum(low for low, _ in bounds), sum(high for _, high in bounds)
+        passes = self._test.side == "at most"
+        if lowest > self._limit or highest <= self._limit:  # certain, whatever was probable at the decision
+            passes = highest <= self._limit
+        extremes = f"all {counted(self._n, 'run')} could give {self._mean(lowest)} to {self._mean(highest)}"
+        text = f"{decision.text}; {early_basis(error)}: {extremes}"
+        return replace(decision, status="passed" if passes else "failed", text=text)
 
     def _largest_passing_total(self) -> int:
         """Return the largest total of values, counted so that higher is worse, with which the gate passes."""
@@ -89,10 +99,10 @@ class WatchedGate:
         limit = exact_fraction(self.gate.limit)
         return math.floor(n * (limit if self._metric.worse == 1 else span - limit))
 
-    def _bounds(self, run: RunSummary) -> tuple[int, int]:
+    def _bounds(self, run: RunSummary | None) -> tuple[int, int]:
         """Return the lowest and the highest value that the run may have, counted so that higher is worse."""
-        value, span = self._metric.value(run), self._metric.span
-        if value is None:  # no verdict: the decision must hold whatever it would have been
+        value, span = None if run is None else self._metric.value(run), self._metric.span
+        if value is None:  # not run, or no verdict: the decision must hold whatever it would have been
             return 0, span
         worse = value if self._metric.worse == 1 else span - value
         return worse, worse

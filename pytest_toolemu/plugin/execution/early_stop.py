@@ -66,7 +66,7 @@ class EarlyStop:
             f"stopped after {runs} of {planned}, when every gate was decided; run the others with --toolemu-resume"
         )
         self._session.notes.append(TerminalNote(self._session.stopped_early, "yellow"))
-        return self._decisions.applied(decisions)
+        return self._decisions.applied(decisions, self._session.run_summaries)
 
     @functools.cached_property
     def _decisions(self) -> EarlyDecisions | None:
