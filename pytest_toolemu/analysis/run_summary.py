@@ -17,6 +17,7 @@ from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.core.run import CassetteUse, Origin, RunSource
 from pytest_toolemu.core.run_parts.model_fallbacks import ModelFallback
+from pytest_toolemu.core.run_parts.reported_models import ReportedModel
 from pytest_toolemu.core.run_parts.structured_output_fallbacks import Fallback
 from pytest_toolemu.core.verdict import PASSING, Outcome
 from pytest_toolemu.formats.counted import counted
@@ -96,6 +97,8 @@ class RunSummary(Record):
     """Replies whose schema was not sent as structured output: which, why, and how many."""
     model_fallbacks: tuple[ModelFallback, ...] = ()
     """Answers for which a fallback model was asked."""
+    reported_models: tuple[ReportedModel, ...] = ()
+    """Models that answered, and what their endpoints called them."""
     source: RunSource = "live"
     saved: int = 0
     """Tokens that were not used now: of recorded replies, and of runs that an earlier session made."""

@@ -34,6 +34,7 @@ def gate(
     Without --gate, the gates of the sessions are used. If they had none, every case must pass, as in pytest.
     """
     from pytest_toolemu.analysis.calibration.calibration_file import calibration_line
+    from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
     from pytest_toolemu.analysis.run_summary import judges_of
     from pytest_toolemu.formats.redaction import plain
     from pytest_toolemu.sessions.reader import read_run_summaries
@@ -45,6 +46,8 @@ def gate(
         out.print(plain(f"not the whole session: {line}"), markup=False)
     for judge in judges_of(decided.runs):
         out.print(plain(calibration_line(str(judge), decided.calibrations)), markup=False)
+    for line in reported_model_notes(decided.runs):
+        out.print(plain(line), markup=False)
     for decision in decided.decisions:
         out.print(plain(decision.line), markup=False)
     if any(decision.status != "passed" for decision in decided.decisions):

@@ -30,6 +30,7 @@ def merge(
     configurations are refused.
     """
     from pytest_toolemu.analysis.agent_summary import summarize_agents
+    from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
     from pytest_toolemu.analysis.run_fallbacks import fallback_notes
     from pytest_toolemu.analysis.run_summary import origins
     from pytest_toolemu.formats.redaction import plain
@@ -45,7 +46,7 @@ def merge(
     settings = manifest_of(into)["settings"]
     has_gates, has_evaluator = (bool((settings.get(name) or [()])[0]) for name in ("gate", "evaluator"))
     notes += unjudged_lines(merged.runs, into.as_posix(), has_gates=has_gates, has_evaluator=has_evaluator)
-    notes += fallback_notes(run.run_fallbacks for run in merged.runs)
+    notes += fallback_notes(run.run_fallbacks for run in merged.runs) + reported_model_notes(merged.runs)
     for line in (*notes, *merged.notes, *origins(merged.runs)):
         out.print(plain(line), markup=False)
     shards = f" of {counted(merged.shards.count, 'shard')}" if merged.shards else ""

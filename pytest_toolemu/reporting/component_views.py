@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pytest_toolemu.analysis.agent_summary import spending_text
 from pytest_toolemu.analysis.cascade_use import cascade_totals
+from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
 from pytest_toolemu.analysis.run_summary import judges_of, origins
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run_parts.model_fallbacks import fallback_lines
@@ -25,6 +26,7 @@ _KINDS: Final = (
     "cascade",
     "fallback",
     "no structured output",
+    "reported model",
     "worlds",
     "dataset",
     "edition",
@@ -75,6 +77,8 @@ def _fallbacks(report: ReportData) -> Iterator[ComponentView]:
         yield ComponentView("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
     for line in fallback_lines((run.case, run.model_fallbacks) for run in runs):
         yield ComponentView("fallback", plain(line.removeprefix("fallback: ")))
+    for line in reported_model_notes(runs):
+        yield ComponentView("reported model", plain(line))
 
 
 def _of_sessions(report: ReportData) -> Iterator[ComponentView]:

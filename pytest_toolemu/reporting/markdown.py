@@ -8,6 +8,7 @@ from typing import Final
 
 from pytest_toolemu.analysis.cascade_use import cascade_totals
 from pytest_toolemu.analysis.gates.gate_metrics import MetricName
+from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
 from pytest_toolemu.analysis.run_fallbacks import fallback_notes
 from pytest_toolemu.reporting import report_view
 from pytest_toolemu.reporting.comparison.comparison_text import code_span
@@ -80,7 +81,8 @@ def _lines(report: ReportData) -> Iterator[str]:
             yield f"Worlds: {component.name}{f', {component.note}' if component.note else ''}."
     for cascade in cascade_totals(use for summary in report.run_summaries for use in summary.cascades):
         yield f"\nCascade {code_span(cascade.name)}: {cascade.text}."
-    for line in fallback_notes(run.run_fallbacks for run in report.run_summaries):
+    runs = report.run_summaries
+    for line in (*fallback_notes(run.run_fallbacks for run in runs), *reported_model_notes(runs)):
         yield f"\n⚠️ {cell(line)}"
     failed = [run for run in report.runs if run.summary.outcome == "failed"]
     no_verdict = [run for run in report.runs if run.summary.outcome not in ("passed", "failed")]

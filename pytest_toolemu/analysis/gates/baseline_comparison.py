@@ -11,6 +11,7 @@ from pytest_toolemu.analysis.gates.baseline import AgentBaseline, Baseline, base
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
 from pytest_toolemu.analysis.gates.gate_limits import exact_fraction
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, Status
+from pytest_toolemu.analysis.reported_model_changes import reported_model_changes, reported_names
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.paired_tests import (
     case_changes,
@@ -33,13 +34,14 @@ class GateComparison:
     """A relative gate before its decision.
 
     ``lost`` is the number of cases that ran on both sides but lack a value on one. A non-empty ``problem`` makes the
-    gate undecided.
+    gate undecided. ``note`` says which models the endpoints named otherwise before; it decides nothing.
     """
 
     gate: Gate
     pairs: Pairs
     lost: int
     problem: str = ""
+    note: str = ""
 
     @property
     def p_worse(self) -> float:
@@ -74,7 +76,8 @@ class AgentComparison:
             share = f"{lost} of {counted(total, 'pair')} ({lost / total:.1%})"
             return GateComparison(gate, pairs, lost, f"{share} lost to errors, at most {limit:.1%} allowed")
         problem = f"{incomplete}: too many runs are missing to decide" if incomplete else ""
-        return GateComparison(gate, pairs, lost, problem)
+        note = reported_model_changes(results.reported_models, reported_names(runs))
+        return GateComparison(gate, pairs, lost, problem, note)
 
     @functools.cached_property
     def _results(self) -> tuple[AgentBaseline | None, str]:
@@ -151,6 +154,8 @@ def _decide(level: float, comparison: GateComparison, test: tuple[float, bool] |
         f"({100 - 200 * level:.4g} % interval): worse on {sum(harm > 0 for harm in harms)}, "
         f"better on {sum(harm < 0 for harm in harms)} of {counted(change.n, 'case')} ({comparison.lost} lost to errors)"
     )
+    if comparison.note:
+        text = f"{text}; {comparison.note}"
     if test is not None:
         p_value, worse = test
         text = f"{text}; p {p_value:.3g} at level {level:g}; {_power(level, comparison)}"

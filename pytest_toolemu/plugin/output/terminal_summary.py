@@ -11,6 +11,7 @@ import pytest
 from pytest_toolemu.analysis.agent_summary import AgentSummary, spending_text, summarize_agents, worst_runs
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, calibration_line
 from pytest_toolemu.analysis.cascade_use import cascade_totals
+from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
 from pytest_toolemu.analysis.run_fallbacks import fallback_notes
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, judges_of, origins
 from pytest_toolemu.formats.counted import counted
@@ -72,7 +73,7 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     notes = (asking_note, dialogue_note, emulation_note)
     for line in filter(None, (note(summary) for summary in summaries for note in notes)):
         reporter.write_line(line)
-    for line in fallback_notes(run.run_fallbacks for run in runs):
+    for line in (*fallback_notes(run.run_fallbacks for run in runs), *reported_model_notes(runs)):
         reporter.write_line(in_log(plain(line)), yellow=True)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLORS[decision.status]: True})

@@ -8,9 +8,10 @@ from typing import Final, Literal
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary
 from pytest_toolemu.analysis.dialogue_quality import asked_rightly
-from pytest_toolemu.analysis.gates.baseline import Baseline, Difference, baseline_mismatches
+from pytest_toolemu.analysis.gates.baseline import AgentBaseline, Baseline, Difference, baseline_mismatches
 from pytest_toolemu.analysis.gates.baseline_comparison import Pairs, pair_with_baseline
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, MetricName
+from pytest_toolemu.analysis.reported_model_changes import reported_model_changes, reported_names
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.statistics.paired_tests import case_changes, mean_change, p_worse
@@ -29,6 +30,9 @@ COMPARED_METRICS: Final[tuple[MetricName, ...]] = (
 
 ComparedMetric = MetricName | Literal["asks_only_when_needed"]
 """A metric of gates, or the share of pairs of case and twin in which the agent asked in the case only."""
+
+ComparedPart = Difference | Literal["reported models"]
+"""What may differ between two sessions besides the agent."""
 
 CHANGES: Final[tuple[Change, ...]] = ("worse", "undecided", "better", "same")
 """Kinds of changes, the most important one first."""
@@ -81,7 +85,7 @@ class SessionComparison:
 
     before: str
     after: str
-    differences: dict[Difference, str]
+    differences: dict[ComparedPart, str]
     spending: tuple[str, str]
     asking: tuple[str, str]
     user: tuple[str, str]
@@ -159,13 +163,24 @@ def _compare(first: str, second: str, before: Sequence[RunSummary], after: Seque
     return SessionComparison(
         before=first,
         after=second,
-        differences=baseline_mismatches(baseline, after),
+        differences=_differences(baseline, before, after),
         spending=(AgentSummary(first, tuple(before)).spending, AgentSummary(second, tuple(after)).spending),
         asking=(asking_text(before), asking_text(after)),
         user=(user_text(before), user_text(after)),
         metric_changes=tuple(change for change in changes_of_metrics if change is not None),
         changes=tuple(CaseChange(old, new, _kind(old, new)) for old, new in both),
     )
+
+
+def _differences(
+    baseline: AgentBaseline, before: Sequence[RunSummary], after: Sequence[RunSummary]
+) -> dict[ComparedPart, str]:
+    """Return what differs besides the agent; other names of a model may stand for another snapshot of it."""
+    differences: dict[ComparedPart, str] = {}
+    differences.update(baseline_mismatches(baseline, after).items())
+    if changes := reported_model_changes(reported_names(before), reported_names(after)):
+        differences["reported models"] = changes
+    return differences
 
 
 def _metric_change(name: ComparedMetric, pairs: Pairs, lost: int) -> MetricChange | None:
