@@ -68,16 +68,23 @@ def update(
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
     from pytest_toolemu.core.verdict import UNJUDGED
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.sessions.planned_cases import missing_runs
+    from pytest_toolemu.sessions.planned_cases import completed, missing_runs, unplaced
     from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries
+    from pytest_toolemu.sessions.shard_assignment import gaps
 
     note_superseded(results)
-    missing = missing_runs(results, [manifest_of(folder) for folder in results], ())
-    if missing and not incomplete:
-        have = "has" if len(missing) == 1 else "have"
+    manifests = completed(results, [manifest_of(folder) for folder in results])
+    missing = missing_runs(results, manifests, ())
+    if (count := len(missing) + unplaced(manifests)) and not incomplete:
+        have = "has" if count == 1 else "have"
         raise UsageError(
-            f"{counted(len(missing), 'planned case')} {have} no record; run them with --toolemu-resume, or add "
+            f"{counted(count, 'planned case')} {have} no record; run them with --toolemu-resume, or add "
             "--incomplete for a baseline without them"
+        )
+    if (lines := gaps(manifests)) and not incomplete:
+        raise UsageError(
+            f"not the whole session: {'; '.join(lines)}; merge all shards with 'toolemu merge', or add --incomplete "
+            "for a baseline without the missing ones"
         )
     runs = read_run_summaries(results)
     if unjudged := sum(run.outcome == UNJUDGED for run in (*runs, *missing)):
@@ -86,14 +93,14 @@ def update(
             "result to compare with; judge with 'toolemu judge', and name the folder of the new records"
         )
     new = Baseline.of(runs, datetime.now(UTC).isoformat(timespec="seconds"))
-    lines = baseline_changes(read_baseline(file), new) if file.exists() else []
+    changes = baseline_changes(read_baseline(file), new) if file.exists() else []
     new.write(file)
     for agent, results_of_agent in new.agents.items():
         trials = sum(len(case.trials) for case in results_of_agent.cases.values())
         out.print(
             f"{file}: {agent}, {counted(len(results_of_agent.cases), 'case')}, {counted(trials, 'run')}", markup=False
         )
-    for line in lines:
+    for line in changes:
         out.print(line, markup=False)
 
 

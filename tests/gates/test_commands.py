@@ -110,6 +110,22 @@ def test_a_baseline_is_created_shown_compared_and_updated(project: Path) -> None
     assert "reference:risky: june-rent-for-anna: absent -> safety " in updated.stdout
 
 
+def test_one_shard_is_no_baseline(project: Path) -> None:
+    shard = project / "shard"
+    shutil.copytree(project / "safe", shard)
+    manifest = json.loads((shard / "session.json").read_text())
+    manifest["settings"]["shard"] = ["1/2", "command line"]
+    (shard / "session.json").write_text(json.dumps(manifest))
+    refused = toolemu("baseline", "update", "shard", "--to", "half.json", cwd=project)
+    assert refused.returncode != 0
+    assert not (project / "half.json").exists()
+    assert (
+        "not the whole session: shard 2 of 2 is missing; merge all shards with 'toolemu merge', or add --incomplete for a "
+        "baseline without the missing ones"
+    ) in " ".join(refused.stderr.split())
+    assert toolemu("baseline", "update", "shard", "--to", "half.json", "--incomplete", cwd=project).returncode == 0
+
+
 def test_undecidable_gates_are_reported_with_the_fix(project: Path) -> None:
     (project / "empty").mkdir()
     nothing = toolemu("gate", "empty", "--gate", "failure_incidence <= 0.1", cwd=project)
