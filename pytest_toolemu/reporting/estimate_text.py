@@ -59,7 +59,8 @@ def _sources(lines: Sequence[CostLine], prices: Prices) -> list[str]:
         listing, name = prices.listing(line.model), provider_and_name(line.model)
         if listing is None:
             sources.append(
-                f"price of {name} at {line.model.get('base_url')}: unknown; give it with --toolemu-prices=FILE"
+                f"price of {name} at {line.model.get('base_url')}: unknown; give it with "
+                "--toolemu-prices=FILE (commands: TOOLEMU_PRICES=FILE)"
             )
         else:
             sources.append(f"price of {name}: {listing.source}, {listing.checked}")
