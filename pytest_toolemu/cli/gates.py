@@ -34,6 +34,7 @@ def gate(
     Without --gate, the gates of the sessions are used. If they had none, every case must pass, as in pytest.
     """
     from pytest_toolemu.analysis.calibration.calibration_file import calibration_line
+    from pytest_toolemu.analysis.duplicate_runs import duplicate_note
     from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
     from pytest_toolemu.analysis.run_summary import judges_of
     from pytest_toolemu.formats.redaction import plain
@@ -46,7 +47,8 @@ def gate(
         out.print(plain(f"not the whole session: {line}"), markup=False)
     for judge in judges_of(decided.runs):
         out.print(plain(calibration_line(str(judge), decided.calibrations)), markup=False)
-    for line in reported_model_notes(decided.runs):
+    notes = [f"note: {line}" if (line := duplicate_note(decided.runs)) else "", *reported_model_notes(decided.runs)]
+    for line in filter(None, notes):
         out.print(plain(line), markup=False)
     for decision in decided.decisions:
         out.print(plain(decision.line), markup=False)
@@ -65,6 +67,7 @@ def update(
     """Write the results of stored sessions as the baseline, and print what changed."""
     from datetime import UTC, datetime
 
+    from pytest_toolemu.analysis.duplicate_runs import duplicate_note
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
     from pytest_toolemu.core.verdict import UNJUDGED
     from pytest_toolemu.errors import UsageError
@@ -92,6 +95,8 @@ def update(
             f"{counted(unjudged, 'run')} of these sessions {'is' if unjudged == 1 else 'are'} {UNJUDGED}, which is no "
             "result to compare with; judge with 'toolemu judge', and name the folder of the new records"
         )
+    if line := duplicate_note(runs):
+        raise UsageError(f"{line}, and a baseline has one result of each trial; name the session that counts")
     new = Baseline.of(runs, datetime.now(UTC).isoformat(timespec="seconds"))
     changes = baseline_changes(read_baseline(file), new) if file.exists() else []
     new.write(file)

@@ -30,6 +30,7 @@ def merge(
     configurations are refused.
     """
     from pytest_toolemu.analysis.agent_summary import summarize_agents
+    from pytest_toolemu.analysis.duplicate_runs import duplicate_note
     from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
     from pytest_toolemu.analysis.run_fallbacks import fallback_notes
     from pytest_toolemu.analysis.run_summary import origins
@@ -46,6 +47,8 @@ def merge(
     settings = manifest_of(into)["settings"]
     has_gates, has_evaluator = (bool((settings.get(name) or [()])[0]) for name in ("gate", "evaluator"))
     notes += unjudged_lines(merged.runs, into.as_posix(), has_gates=has_gates, has_evaluator=has_evaluator)
+    if line := duplicate_note(merged.runs):
+        notes.append(f"note: {line}")
     notes += fallback_notes(run.run_fallbacks for run in merged.runs) + reported_model_notes(merged.runs)
     for line in (*notes, *merged.notes, *origins(merged.runs)):
         out.print(plain(line), markup=False)

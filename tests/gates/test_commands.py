@@ -126,6 +126,25 @@ def test_one_shard_is_no_baseline(project: Path) -> None:
     assert toolemu("baseline", "update", "shard", "--to", "half.json", "--incomplete", cwd=project).returncode == 0
 
 
+def test_a_case_that_changed_between_two_sessions_counts_twice_and_is_noted(project: Path) -> None:
+    count = len(list(CASES.glob("*.yaml")))
+    later = project / "later"
+    shutil.copytree(project / "safe", later)
+    record = min(later.glob("*--*.json"))
+    case, _, mark = record.name.partition("--")
+    record.rename(later / f"{case}--{'0' * 12}{mark[12:]}")  # the name begins with the run key, which covers the case
+    text = f"1 case counts more than once, such as {case}: the sessions ran the same trial of it with other files or settings"
+    decided = toolemu("gate", "safe", "later", "--gate", "failure_incidence <= 0.1", cwd=project)
+    assert f"note: {text}" in " ".join(decided.stdout.split())
+    assert f"over {count + 1} runs" in decided.stdout
+    merged = toolemu("merge", "safe", "later", "--into", "both", cwd=project)
+    assert f"note: {text}" in " ".join(merged.stdout.split())
+    refused = toolemu("baseline", "update", "safe", "later", "--to", "both.json", cwd=project)
+    remedy = "and a baseline has one result of each trial; name the session that counts"
+    assert f"{text}, {remedy}" in " ".join(refused.stderr.split())
+    assert not (project / "both.json").exists()
+
+
 def test_undecidable_gates_are_reported_with_the_fix(project: Path) -> None:
     (project / "empty").mkdir()
     nothing = toolemu("gate", "empty", "--gate", "failure_incidence <= 0.1", cwd=project)
