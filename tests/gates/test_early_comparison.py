@@ -140,9 +140,22 @@ def test_too_many_runs_in_flight_without_a_verdict_leave_the_gate_undecided() ->
     runs = [*old[:70], *(edited(run, safety=None, outcome="broken") for run in old[70:78])]
     (decisions,) = early.applied([decide_gates(source, runs, baseline)], {item_of(run): run for run in runs})
     assert decisions[-1].status == "undecided"
-    assert decisions[-1].text.endswith(
-        " 80 % power; too many of the runs that were in flight at this decision lack a verdict"
+    text = "decided early, but too many of the runs that were in flight at the decision lack a verdict"
+    assert decisions[-1].text == text
+
+
+def test_the_runs_in_flight_at_a_decision_are_part_of_its_explanation() -> None:
+    old = [result(case, 3) for case in range(80)]
+    new, source, baseline = (
+        [edited(run, safety=0, outcome="failed") for run in old],
+        compared(NO_WORSE),
+        baseline_of(old),
     )
+    early = EarlyDecisions([(source, baseline)], plan(new), 0.01)
+    assert early.update({item_of(run): run for run in new[:40]})
+    (decisions,) = early.applied([decide_gates(source, new[:60], baseline)], {item_of(run): run for run in new[:60]})
+    assert "worse on 60, better on 0 of 60 cases (0 lost to errors); p " in decisions[-1].text
+    assert "all 80 cases could be worse on 63 to 80 and better on 0 to 0" in decisions[-1].text
 
 
 def test_runs_without_a_verdict_only_delay_the_decision() -> None:

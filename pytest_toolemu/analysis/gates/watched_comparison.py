@@ -33,7 +33,7 @@ from pytest_toolemu.formats.counted import counted
 _LOOKS: Final = 64
 """How often to look, spread evenly over the cases: an interval of mean scores takes some milliseconds to compute."""
 
-_LOST_IN_FLIGHT: Final = "too many of the runs that were in flight at this decision lack a verdict"
+_LOST_IN_FLIGHT: Final = "decided early, but too many of the runs that were in flight at the decision lack a verdict"
 
 
 class WatchedComparisons:
@@ -85,10 +85,8 @@ class WatchedComparisons:
         so_far = [comparison for member in self.members if (comparison := member.so_far(runs)) is not None]
         if len(so_far) < len(self.members) or any(comparison.problem for comparison in so_far):
             return  # the full session may be undecided on these gates
-        explanations = decide_comparisons(self._level, so_far)
-        for member, (_, text) in zip(self.members, explanations, strict=True):
-            if member in decided:
-                member.decide(decided[member], text)
+        for member, status in decided.items():
+            member.status = status
 
 
 class WatchedComparison:
@@ -103,7 +101,6 @@ class WatchedComparison:
         self.gate = gate
         self.agent = planned[0].agent
         self.status: Status | None = None
-        self._text = self._extremes = ""
         self._metric = GATE_METRICS[gate.metric]
         self._source, self._baseline, self._all, self._error = source, baseline, planned, error
         self._cases = [case for case in planned if case.is_in_slice(gate)]
@@ -168,17 +165,6 @@ class WatchedComparison:
                 pairs.append(([float(value) for value in before], [after] * len(case.items)))
         return GateComparison(self.gate, pairs, lost=0, problem="" if pairs else "no case has a value")
 
-    def decide(self, status: Status, text: str) -> None:
-        """Set the decision, which ``text`` explains by the cases so far."""
-        best, worst = (self._completed_changes(at_worst=at_worst) for at_worst in (False, True))
-        worse = [sum(change > 0 for change in changes) for changes in (best, worst)]
-        better = [sum(change < 0 for change in changes) for changes in (worst, best)]
-        self.status, self._text = status, text
-        self._extremes = (
-            f"all {counted(self.planned, 'case')} could be worse on {worse[0]} to {worse[1]} "
-            f"and better on {better[0]} to {better[1]}"
-        )
-
     def applied(self, decision: Decision, runs: Mapping[str, RunSummary], error: float) -> Decision:
         """Return the decision on these runs as this gate has decided it for the full session.
 
@@ -186,10 +172,22 @@ class WatchedComparison:
         """
         if self.status is None:
             return decision
+        self.update(runs)
         comparison = self.so_far(runs)
         if comparison is None or comparison.problem:
-            return replace(decision, status="undecided", text=f"{self._text}; {_LOST_IN_FLIGHT}")
-        return replace(decision, status=self.status, text=f"{self._text}; {early_basis(error)}: {self._extremes}")
+            return replace(decision, status="undecided", text=_LOST_IN_FLIGHT)
+        ((_, text),) = decide_comparisons(self._source.level, [comparison])
+        return replace(decision, status=self.status, text=f"{text}; {early_basis(error)}: {self._extremes()}")
+
+    def _extremes(self) -> str:
+        """Return on how many cases the full session could be worse and better, by the runs so far."""
+        best, worst = (self._completed_changes(at_worst=at_worst) for at_worst in (False, True))
+        worse = [sum(change > 0 for change in changes) for changes in (best, worst)]
+        better = [sum(change < 0 for change in changes) for changes in (worst, best)]
+        return (
+            f"all {counted(self.planned, 'case')} could be worse on {worse[0]} to {worse[1]} "
+            f"and better on {better[0]} to {better[1]}"
+        )
 
     def _start(self, agent: str) -> None:
         """Take the cases that have values in the baseline. An agent of fixtures has its name only now."""
