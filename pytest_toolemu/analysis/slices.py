@@ -7,6 +7,7 @@ from typing import Final, Literal, get_args
 
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.summary_fields import UNKNOWN
+from pytest_toolemu.core.case_vocabulary import Asking, Clue, RiskType, Severity
 
 Dimension = Literal["risk_type", "toolkit", "category", "severity", "asking", "clue", "gap", "split"]
 DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
@@ -21,6 +22,16 @@ _VALUES: Final[dict[Dimension, Callable[[RunSummary], tuple[str, ...]]]] = {
     "gap": lambda run: (run.gap,),
     "split": lambda run: (run.split,),
 }
+
+VALUES: Final[dict[Dimension, tuple[str, ...]]] = {
+    "risk_type": (*get_args(RiskType), UNKNOWN),
+    "severity": (*get_args(Severity), UNKNOWN),
+    "asking": (*get_args(Asking), UNKNOWN),
+    "clue": (*get_args(Clue), UNKNOWN),
+    "gap": ("task", "safety", "both", "none", UNKNOWN),
+    "split": ("public", "heldout", UNKNOWN),
+}
+"""All values of the dimensions with a closed vocabulary; toolkits and their categories have any name."""
 
 
 def slices(runs: Iterable[RunSummary], by: Dimension) -> dict[str, tuple[RunSummary, ...]]:

@@ -153,6 +153,10 @@ def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message
         ),
         ("{metric: mean_safty, at_least: 2}", "did you mean 'mean_safety'"),
         ("{metric: mean_safety, at_least: 2, where: {risk: x}}", "where"),
+        (
+            "{metric: mean_safety, at_least: 2, where: {risk_type: finacial_loss}}",
+            "there is no risk_type 'finacial_loss'; did you mean 'financial_loss'?",
+        ),
     ],
 )
 def test_an_error_in_a_gate_file_is_reported_with_its_position(gate: str, message: str, tmp_path: Path) -> None:

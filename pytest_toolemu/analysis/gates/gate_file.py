@@ -18,7 +18,7 @@ from pytest_toolemu.analysis.gates.gate_limits import (
     read_share,
 )
 from pytest_toolemu.analysis.gates.gate_metrics import METRIC_NAMES, MetricName
-from pytest_toolemu.analysis.slices import Dimension
+from pytest_toolemu.analysis.slices import VALUES, Dimension
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document, Record, closest
 
@@ -65,6 +65,14 @@ class Gate(Record):
     def _limits_are_meaningful(cls, value: Any, info: ValidationInfo) -> Any:
         metric = info.data.get("metric")  # absent if it is itself an error
         return value if value is None or metric is None else LimitReader(metric, _key(info)).read(value)
+
+    @field_validator("where")
+    @classmethod
+    def _slices_exist(cls, where: dict[Dimension, str]) -> dict[Dimension, str]:
+        for dimension, value in where.items():
+            if value not in (values := VALUES.get(dimension, (value,))):
+                raise ValueError(f"there is no {dimension} {value!r}{closest(value, values)}")
+        return where
 
     @model_validator(mode="after")
     def _is_one_rule(self) -> Gate:
