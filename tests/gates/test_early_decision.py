@@ -178,6 +178,10 @@ def test_gates_that_need_all_cases_are_named() -> None:
         "failure_incidence no worse than the baseline is decided only after all cases: "
         "a case and its variants count as one pair"
     ]
+    empty = gates({**AT_MOST, "where": {"toolkit": "Absent"}})
+    assert late_gates([(empty, None)], single) == [
+        "failure_incidence <= 0.25 where toolkit=Absent is never decided: no planned case is in its slice"
+    ]
     bound = gates({**AT_MOST, "decide_by": "bound"}, {"metric": "mean_safety", "at_least": 2, "decide_by": "bound"})
     reason = "is decided only after all cases: the interval depends on more than a count of single runs"
     assert late_gates([(bound, None)], single) == [f"mean_safety >= 2 (bound) {reason}"]

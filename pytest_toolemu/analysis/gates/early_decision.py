@@ -20,7 +20,9 @@ def late_gates(gates: Sequence[GatesWithBaseline], planned: Sequence[PlannedRuns
     has_trials = any(len(case.items) > 1 for case in planned)
     has_variants = len({case.cluster for case in planned}) < len({case.case for case in planned})
     for gate in (gate for source, _ in gates for gate in source.gates):
-        if gate.baseline is not None and has_variants:
+        if not any(case.is_in_slice(gate) for case in planned):
+            reasons.append(f"{gate.name} is never decided: no planned case is in its slice")
+        elif gate.baseline is not None and has_variants:
             reasons.append(f"{gate.name} {_WHOLE_SESSION}: a case and its variants count as one pair")
         elif gate.decide_by == "bound" and (has_trials or has_variants or not GATE_METRICS[gate.metric].percent):
             reasons.append(f"{gate.name} {_WHOLE_SESSION}: the interval depends on more than a count of single runs")
