@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
-from tests.worlds.library import LIBRARY
+from tests.worlds.library import LIBRARY, toolkit_of
 
 
 def problem(tmp_path: Path, old: str, new: str) -> str:
@@ -96,6 +98,11 @@ def problem(tmp_path: Path, old: str, new: str) -> str:
 )  # fmt: skip
 def test_a_mistake_is_reported_with_the_nearest_name(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert message in problem(tmp_path, old, new)
+
+
+def test_the_toolkit_of_a_record_which_holds_every_default_is_valid() -> None:
+    stored = Toolkit.model_validate_json(toolkit_of().model_dump_json(by_alias=True))
+    assert plan_toolkit(stored)[1] == []
 
 
 def test_a_tool_that_finds_open_entities_needs_no_error_for_unknown_keys(tmp_path: Path) -> None:

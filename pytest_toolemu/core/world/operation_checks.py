@@ -39,7 +39,13 @@ def entity_problems(table: EntityTable, tables: Mapping[str, EntityTable]) -> It
 
 def _unread_problems(plan: Plan) -> Iterator[Problem]:
     operation, verb = plan.operation, plan.verb
-    given = operation.model_fields_set
+    fields = type(operation).model_fields
+    # A record holds every key of an operation, also those at their defaults.
+    given = {
+        name
+        for name in operation.model_fields_set
+        if getattr(operation, name) != fields[name].get_default(call_default_factory=True, validated_data={})
+    }
     if verb != "search":
         for name in _OF_LISTS:
             if name in given:
