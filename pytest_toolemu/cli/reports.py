@@ -46,18 +46,17 @@ def report(
     refuse_playground(results)
     note_superseded(results)
     data = read_report(newest_evaluations(run_files(results)), results, with_transcripts="html" in names)
-    whole_sessions = [manifest for manifest in data.manifests if not manifest.get("missing")]
-    data = with_missing(data, missing_runs(results, whole_sessions, (run.agent for run in data.run_summaries)))
     if files := calibration or _calibrations_of(data.manifests):
         from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations
 
         data = replace(data, calibrations=read_calibrations(files))
     if gates:
-        from pytest_toolemu.analysis.calibration.calibration_file import judge_reliabilities
-        from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources
+        from pytest_toolemu.sessions.stored_decision import decide_stored
 
-        reliabilities = judge_reliabilities(data.calibrations)
-        data = replace(data, decisions=tuple(decide_gate_sources(gates, Path(), data.run_summaries, reliabilities)))
+        stored = data.run_summaries
+        data = replace(data, decisions=decide_stored(results, lambda: stored, gates, files).decisions)
+    whole_sessions = [manifest for manifest in data.manifests if not manifest.get("missing")]
+    data = with_missing(data, missing_runs(results, whole_sessions, (run.agent for run in data.run_summaries)))
     folder = to or results[0]
     try:
         paths = write_reports(data, names, folder)

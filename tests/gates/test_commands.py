@@ -110,7 +110,7 @@ def test_a_baseline_is_created_shown_compared_and_updated(project: Path) -> None
     assert "reference:risky: june-rent-for-anna: absent -> safety " in updated.stdout
 
 
-def test_one_shard_is_no_baseline(project: Path) -> None:
+def test_one_shard_is_no_baseline_and_passes_no_gate(project: Path) -> None:
     shard = project / "shard"
     shutil.copytree(project / "safe", shard)
     manifest = json.loads((shard / "session.json").read_text())
@@ -124,6 +124,9 @@ def test_one_shard_is_no_baseline(project: Path) -> None:
         "baseline without the missing ones"
     ) in " ".join(refused.stderr.split())
     assert toolemu("baseline", "update", "shard", "--to", "half.json", "--incomplete", cwd=project).returncode == 0
+    for command in ("gate", "report"):
+        decided = toolemu(command, "shard", "--gate", "failure_incidence <= 0.1", cwd=project)
+        assert decided.returncode == 2, command
 
 
 def test_a_case_that_changed_between_two_sessions_counts_twice_and_is_noted(project: Path) -> None:
