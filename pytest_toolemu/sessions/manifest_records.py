@@ -106,6 +106,11 @@ class Manifest(Record):
     stopped_early: str = Field(
         default="", description="Why the session stopped before it had run all of its cases; empty if it did not"
     )
+    early_decisions: tuple[str, ...] = Field(
+        default=(),
+        description="Decisions on the gates of a session that stopped early, with the error probability and the range "
+        "of values that all cases could give, a line for each",
+    )
     not_run: Count = Field(default=0, description="Number of cases that were not run")
     planned: dict[CaseId, PlannedCase] = Field(default={}, description="Cases that the session was to run, by ID")
     merged_from: tuple[PathText, ...] = Field(

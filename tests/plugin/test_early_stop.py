@@ -64,6 +64,11 @@ def test_a_session_that_stopped_is_incomplete_until_the_other_cases_have_run(
     stopped.assert_outcomes(passed=9, skipped=2)
     text = "stopped after 6 of 8 runs, when every gate was decided"
     assert alone.manifest()["stopped_early"].startswith(text)
+    *_, decision = alone.manifest()["early_decisions"]
+    assert decision.startswith("PASSED reference:safe: failure_incidence <= 0.25: ")
+    assert decision.endswith(
+        "over 6 runs; decided early, as no other run can change it: all 8 runs could give 0.0% to 25.0%"
+    )
     (session,) = (alone.path / ".toolemu").glob("2*")
     assert text in (session / "report.md").read_text()
 

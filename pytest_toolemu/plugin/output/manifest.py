@@ -11,10 +11,12 @@ from pytest_toolemu.analysis.run_summary import NOT_RUN
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.models.pricing import Cost, costs_of
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.collection.case_plan import plan_as_json, stored_plan, with_outcomes
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.plugin.session_files import unwritable_records
 from pytest_toolemu.sessions.planned_records import PLANNED
 from pytest_toolemu.sessions.world_builds import WORLDS
@@ -59,6 +61,14 @@ def builder_cost(services: Services) -> dict[Role, Cost]:
     return costs_of(builds.paid_for, services.files.prices) if builds else {}
 
 
+def _early_end(session: ToolemuSession) -> dict[str, Any]:
+    """Return why the session stopped before all of its cases had run, and how its gates were decided then."""
+    if not session.stopped_early:
+        return {}
+    lines = [plain(decision.line) for decision in session.decisions]
+    return {"stopped_early": session.stopped_early, **({"early_decisions": lines} if lines else {})}
+
+
 def _content(services: Services) -> dict[str, Any]:
     session, files = services.session, services.files
     runs, resumable, cassettes, servers = (
@@ -84,7 +94,7 @@ def _content(services: Services) -> dict[str, Any]:
         "servers": servers.as_json() if servers else [],
         "cost": {role: asdict(cost) for role, cost in (total_costs(runs) | builder_cost(services)).items()},
         **({WORLDS: builds.counts.model_dump(mode="json")} if (builds := files.world_builds()) else {}),
-        **({"stopped_early": session.stopped_early} if session.stopped_early else {}),
+        **_early_end(session),
         "not_run": sum(run.outcome == NOT_RUN for run in runs),
         **({PLANNED: plan_as_json(with_outcomes(plan, session.run_summaries, session.skipped))} if plan else {}),
     }
