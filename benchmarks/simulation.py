@@ -38,7 +38,7 @@ from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.job import CaseRun, FinishedJob
-from pytest_toolemu.sessions.manifest_records import ShardManifest
+from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.shard_assignment import ShardAssignment
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from pytest_toolemu.settings import resolve
@@ -264,8 +264,15 @@ def _id(number: int) -> str:
 
 def _account(store: RunStore, index: int, runs: list[str], cases: int) -> None:
     settings = resolve(lambda key: "simulated" if key == "toolemu_agent" else None, lambda _: None, {})
-    fields = {"settings": settings.as_json(), "rootdir": "/", "models": "live", "versions": versions()}
-    store.put_manifest({"session": store.folder.name, **fields})
+    store.put_manifest(
+        Manifest(
+            session=store.folder.name,
+            settings=settings.with_sources(),
+            rootdir="/",
+            models="live",
+            versions=versions(),
+        )
+    )
     store.put_shard_manifest(
         ShardManifest(
             shard=index,

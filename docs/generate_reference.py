@@ -9,7 +9,8 @@ import inspect
 import re
 import types
 from collections.abc import Iterator
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from mkdocs.config.defaults import MkDocsConfig
@@ -223,14 +224,21 @@ def _record(model: type[BaseModel], seen: set[type[BaseModel]], heading: str | N
     if title:
         yield f"{title}\n"
     yield f"{_code(inspect.cleandoc(model.__doc__ or ''))}\n"
-    fields = {name: field for name, field in model.model_fields.items() if not field.exclude}
-    for name, field in fields.items():
+    keys = {name: field for name, field in _fields(model).items() if not field.exclude}
+    for name, field in keys.items():
         yield from _field(model, name, field)
     if model is Check:
         yield from score_rules()
-    for field in fields.values():
+    for field in keys.values():
         for part in _models(field.annotation):
             yield from _record(part, seen)
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    if not is_dataclass(model):
+        return model.model_fields
+    hints = get_type_hints(model, include_extras=True)
+    return {part.name: FieldInfo.from_annotated_attribute(hints[part.name], part.default) for part in fields(model)}
 
 
 def _field(model: type[BaseModel], name: str, field: FieldInfo) -> Iterator[str]:
@@ -253,7 +261,7 @@ def _code(text: str) -> str:
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
         yield annotation
     for part in get_args(annotation):
         yield from _models(part)
@@ -273,7 +281,7 @@ def _type(annotation: Any) -> str:
         return f"mapping of {_type(parts[1])}" if parts[1] is not Any else "mapping"
     if parts and hasattr(annotation, "__metadata__"):
         return _type(parts[0])
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
         title = _title(annotation)
         return f"[{title}](#{title.lower().replace(' ', '-')})"
     names = {

@@ -44,8 +44,8 @@ def merge(
     for line in agent_table(summaries, out.width if out.is_terminal else None):
         out.print(line, markup=False)
     notes = [line for summary in summaries for line in (missing_note(summary), emulation_note(summary)) if line]
-    settings = manifest_of(into)["settings"]
-    has_gates, has_evaluator = (bool((settings.get(name) or [()])[0]) for name in ("gate", "evaluator"))
+    manifest = manifest_of(into)
+    has_gates, has_evaluator = (bool(manifest.setting(name)) for name in ("gate", "evaluator"))
     notes += unjudged_lines(merged.runs, into.as_posix(), has_gates=has_gates, has_evaluator=has_evaluator)
     if line := duplicate_note(merged.runs):
         notes.append(f"note: {line}")

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,6 +14,9 @@ from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.gates import CalibrationFiles
 from pytest_toolemu.cli.session_folders import Sessions, note_superseded, session_folder
 from pytest_toolemu.formats.counted import counted
+
+if TYPE_CHECKING:
+    from pytest_toolemu.sessions.manifest_records import Manifest
 
 _BATCH: Final = 1000
 """Lines of a transcript that are printed together."""
@@ -55,7 +58,7 @@ def report(
 
         stored = data.run_summaries
         data = replace(data, decisions=decide_stored(results, lambda: stored, gates, files).decisions)
-    whole_sessions = [manifest for manifest in data.manifests if not manifest.get("missing")]
+    whole_sessions = [manifest for manifest in data.manifests if not manifest.missing]
     data = with_missing(data, missing_runs(results, whole_sessions, (run.agent for run in data.run_summaries)))
     folder = to or results[0]
     try:
@@ -68,15 +71,9 @@ def report(
         out.print(line, markup=False)
 
 
-def _calibrations_of(manifests: Iterable[dict[str, Any]]) -> list[Path]:
+def _calibrations_of(manifests: Iterable[Manifest]) -> list[Path]:
     """Return the calibration files that the sessions used, and print a note on missing ones."""
-    from pytest_toolemu.sessions.stored_settings import stored_setting
-
-    paths = {
-        Path(manifest.get("rootdir", ""), name)
-        for manifest in manifests
-        for name in stored_setting(manifest, "calibration") or ()
-    }
+    paths = {Path(manifest.rootdir, name) for manifest in manifests for name in manifest.list_setting("calibration")}
     for path in sorted(paths):
         if not path.is_file():
             err.print(

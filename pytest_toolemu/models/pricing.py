@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -148,16 +148,24 @@ class Cost:
     those of custom agents, and imported ones. If either is not zero, the other fields are lower bounds.
     """
 
-    calls: int = 0
-    unknown: int = 0
-    input: int = 0
-    cached: int = 0
-    output: int = 0
-    usd: float = 0.0
-    unseen: int = 0
+    calls: Annotated[int, Field(description="Number of requests")] = 0
+    unknown: Annotated[int, Field(description="Number of requests whose cost is unknown")] = 0
+    input: Annotated[int, Field(description="Tokens of all prompts")] = 0
+    cached: Annotated[int, Field(description="Tokens of prompts that came from the provider's cache")] = 0
+    output: Annotated[int, Field(description="Generated tokens")] = 0
+    usd: Annotated[float, Field(description="Cost in USD")] = 0.0
+    unseen: Annotated[int, Field(description="Number of runs whose requests were not recorded")] = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+        return Cost(
+            self.calls + other.calls,
+            self.unknown + other.unknown,
+            self.input + other.input,
+            self.cached + other.cached,
+            self.output + other.output,
+            self.usd + other.usd,
+            self.unseen + other.unseen,
+        )
 
     @property
     def known_usd(self) -> float | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.analysis.agent_summary import spending_text
 from pytest_toolemu.analysis.cascade_use import cascade_totals
@@ -17,7 +17,7 @@ from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.report_data import ReportData
 from pytest_toolemu.sessions.manifest_records import WorldCounts
-from pytest_toolemu.sessions.world_builds import WORLDS, counts_text
+from pytest_toolemu.sessions.world_builds import counts_text
 
 _KINDS: Final = (
     "agent",
@@ -84,17 +84,16 @@ def _fallbacks(report: ReportData) -> Iterator[ComponentView]:
 def _of_sessions(report: ReportData) -> Iterator[ComponentView]:
     """Yield the worlds that the sessions built, and the servers that they started."""
     for manifest in report.manifests:
-        if worlds := manifest.get(WORLDS):
-            yield _worlds_view(WorldCounts.model_validate(worlds), manifest)
-        for server in manifest.get("servers", ()):
-            name, version = f"vllm serve {server['model']}", f"vLLM {server.get('version')}"
+        if manifest.worlds:
+            yield _worlds_view(manifest.worlds, manifest.cost.get("builder"))
+        for server in manifest.servers:
+            name, version = f"vllm serve {server.model}", f"vLLM {server.version}"
             yield ComponentView("server", plain(name), note=plain(version))
 
 
-def _worlds_view(counts: WorldCounts, manifest: Mapping[str, Any]) -> ComponentView:
+def _worlds_view(counts: WorldCounts, cost: Cost | None) -> ComponentView:
     """Return the worlds that a session built, with their cost, which is part of no run."""
-    cost = manifest.get("cost", {}).get("builder")
-    note = f"USD {spending_text('builder', Cost(**cost))}" if cost else ""
+    note = f"USD {spending_text('builder', cost)}" if cost else ""
     return ComponentView("worlds", plain(counts_text(counts)), note=plain(note))
 
 

@@ -123,7 +123,7 @@ def json_text(report: ReportData) -> str:
     content = {
         "version": VERSION,
         "made": report.created,
-        "sessions": [manifest.get("session") for manifest in report.manifests],
+        "sessions": [manifest.session or None for manifest in report.manifests],
         "missing": report.gaps,
         "rechecked": sum(bool(run.rechecked) for run in report.run_summaries),
         "dataset": str(report.cases),
@@ -139,7 +139,11 @@ def json_text(report: ReportData) -> str:
         "calibrations": {
             judge: calibration.model_dump(mode="json") for judge, calibration in report.calibrations.items()
         },
-        "servers": [server for manifest in report.manifests for server in manifest.get("servers", ())],
+        "servers": [
+            server.model_dump(mode="json", exclude_unset=True)
+            for manifest in report.manifests
+            for server in manifest.servers
+        ],
         "runs": [{name: value(view) for name, (_, value) in COLUMNS.items()} for view in report.runs],
     }
     return dumps(redact_json(content), indent=1) + "\n"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
@@ -25,6 +25,7 @@ from pytest_toolemu.formats.redaction import secrets
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
 from pytest_toolemu.reporting.comparison.first_divergence import divergence_keys
 from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_html
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.planned_cases import completed
 from pytest_toolemu.sessions.reader import prices_of, summarize_run
 from pytest_toolemu.sessions.shard_assignment import gaps
@@ -70,7 +71,7 @@ class ReportData:
 
     runs: tuple[RunView, ...]
     decisions: tuple[Decision, ...] = ()
-    manifests: tuple[dict[str, Any], ...] = ()
+    manifests: tuple[Manifest, ...] = ()
     created: str = ""
     calibrations: Calibrations = field(default_factory=dict)
 
@@ -92,7 +93,7 @@ class ReportData:
     @property
     def sessions(self) -> str:
         """The names of the sessions."""
-        return ", ".join(str(manifest["session"]) for manifest in self.manifests if manifest.get("session"))
+        return ", ".join(manifest.session for manifest in self.manifests if manifest.session)
 
     @property
     def cases(self) -> ComponentName:

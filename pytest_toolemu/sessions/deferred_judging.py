@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pytest_toolemu.sessions.stored_settings import stored_setting
-from pytest_toolemu.settings import OPTIONS
+from pytest_toolemu.sessions.manifest_records import Manifest
+from pytest_toolemu.settings import OPTIONS, SettingValue
 
 _JUDGING: Final = ("evaluator", "helpfulness", "checks")
 _DECIDING: Final = ("gate", "calibration")
 _KEYS: Final = {option.name: option.key for option in OPTIONS}
 
 
-def judging_options(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def judging_options(manifests: Sequence[Manifest]) -> dict[str, SettingValue]:
     """Return the options of ``toolemu judge`` that these sessions imply, by their keys, without defaults.
 
     Sessions that judged at once imply nothing, and neither do sessions that differ.
@@ -23,27 +23,26 @@ def judging_options(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {_KEYS[name]: value for name, (value, source) in chosen.items() if source != "default"}
 
 
-def deciding_settings(manifests: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def deciding_settings(manifests: Sequence[Manifest]) -> dict[str, tuple[SettingValue, str]]:
     """Return the settings of gates and calibrations that these sessions leave to ``toolemu gate``.
 
     Files are named by absolute paths, as the new records are in another folder.
     """
-    root = Path(str(manifests[0].get("rootdir", "."))) if manifests else Path()
+    root = Path(manifests[0].rootdir) if manifests else Path()
     return {
-        name: [[_from_root(root, text) for text in values], source]
-        for name, (values, source) in _common(manifests, _DECIDING).items()
+        name: (tuple(_from_root(root, text) for text in manifests[0].list_setting(name)), source)
+        for name, (_, source) in _common(manifests, _DECIDING).items()
     }
 
 
-def _common(manifests: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, tuple[Any, str]]:
+def _common(manifests: Sequence[Manifest], names: Sequence[str]) -> dict[str, tuple[SettingValue, str]]:
     """Return the settings with these names, with their sources, if all sessions left judging for later and agree."""
-    settings = [manifest.get("settings", {}) for manifest in manifests]
-    if not settings or not all(stored_setting(manifest, "judge-later") for manifest in manifests):
+    if not manifests or not all(manifest.setting("judge-later") for manifest in manifests):
         return {}
-    first = {name: settings[0].get(name) for name in names if settings[0].get(name)}
-    if any({name: each.get(name) for name in first} != first for each in settings):
+    first = {name: setting for name in names if (setting := manifests[0].settings.get(name))}
+    if any({name: manifest.settings.get(name) for name in first} != first for manifest in manifests):
         return {}
-    return {name: (value, source) for name, (value, source) in first.items()}
+    return first
 
 
 def _from_root(root: Path, text: str) -> str:

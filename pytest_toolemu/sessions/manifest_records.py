@@ -5,23 +5,21 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from pytest_toolemu.core.dataset import Edition
+from pytest_toolemu.core.messages import Role
 from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText
 from pytest_toolemu.formats.yaml_document import Record
+from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.sessions.planned_records import PlannedCase
-from pytest_toolemu.settings import MAX_SHARDS, OPTIONS
+from pytest_toolemu.settings import MAX_SHARDS, OPTIONS, SettingValue
 
 Number = Annotated[float, Field(strict=False, ge=0, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
-Setting = bool | int | float | str | tuple[str, ...] | None
 
 _MANY: Final = frozenset(option.name for option in OPTIONS if option.many)
 _PATHS: Final = frozenset({"prices", "calibration", "gate"})
-JUDGED_FROM: Final = "judged again from"
-"""In the manifest of 'toolemu judge': the sessions whose runs were judged."""
-
 _SHARD: Final = re.compile(r"[1-9]\d{0,5}/[1-9]\d{0,5}")
 _PATH: Final = TypeAdapter(PathText | None)
 
@@ -82,8 +80,10 @@ class WorldCounts(Record):
 class Manifest(Record):
     """The session as a whole: what reports, gates, merges, and a resumed session need to know of it."""
 
+    model_config = ConfigDict(validate_by_alias=True, validate_by_name=True)
+
     session: FolderName = Field(default="", description="Name of the session, which is the name of its folder")
-    settings: dict[str, tuple[Setting, str]] = Field(
+    settings: dict[str, tuple[SettingValue, str]] = Field(
         default={}, description="Value of each setting, and where it was set"
     )
     arguments: tuple[str, ...] = Field(default=(), description="Command line arguments of pytest")
@@ -101,7 +101,7 @@ class Manifest(Record):
         default=None, description="Whether models were called or replayed: `live`, `replayed`, or both"
     )
     servers: tuple[ServerRecord, ...] = Field(default=(), description="vLLM servers that the session started")
-    cost: dict[str, dict[str, int | float]] = Field(default={}, description="Requests, tokens, and cost in USD by role")
+    cost: dict[Role, Cost] = Field(default={}, description="Requests, tokens, and cost in USD by role")
     worlds: WorldCounts | None = Field(default=None, description="Worlds that the session built; null if it built none")
     stopped_early: str = Field(
         default="", description="Why the session stopped before it had run all of its cases; empty if it did not"
@@ -130,15 +130,35 @@ class Manifest(Record):
         default={}, description="Case files whose checks `toolemu judge --cases` applied, with their hashes, by case ID"
     )
     judged_from: tuple[str, ...] = Field(
-        default=(), alias=JUDGED_FROM, description="Sessions whose runs `toolemu judge` judged again"
+        default=(), alias="judged again from", description="Sessions whose runs `toolemu judge` judged again"
     )
     imported_from: tuple[str, ...] = Field(
         default=(), alias="imported from", description="Files that `toolemu import` read the runs from"
     )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it contains nothing, as if the session had none."""
+        return not self.model_fields_set
+
+    def setting(self, name: str) -> SettingValue:
+        """Return the value of a setting; None if the session did not have this setting."""
+        value, _ = self.settings.get(name, (None, ""))
+        return value
+
+    def text_setting(self, name: str) -> str:
+        """Return the value of a setting that is text; empty if it was not set."""
+        value = self.setting(name)
+        return value if isinstance(value, str) else ""
+
+    def list_setting(self, name: str) -> tuple[str, ...]:
+        """Return the values of a repeatable setting; empty if it was not set."""
+        value = self.setting(name)
+        return value if isinstance(value, tuple) else ()
+
     @field_validator("settings")
     @classmethod
-    def _kinds(cls, settings: dict[str, tuple[Setting, str]]) -> dict[str, tuple[Setting, str]]:
+    def _kinds(cls, settings: dict[str, tuple[SettingValue, str]]) -> dict[str, tuple[SettingValue, str]]:
         for name, (value, _) in settings.items():
             if name in _MANY and not isinstance(value, tuple):
                 raise ValueError(f"the setting {name!r} is a list of text")

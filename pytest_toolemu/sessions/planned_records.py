@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from pytest_toolemu.formats.yaml_document import Record
-
-PLANNED: Final = "planned"
-"""Key of a manifest: the cases that the session was to run, with their slices and items."""
 
 
 class PlannedItem(Record):
@@ -35,3 +32,7 @@ class PlannedCase(Record):
     split: str = Field(default="unknown", description="Split of the dataset: public or heldout")
     variant_of: str = Field(default="", description="The case of which this one is a variant; empty if it is none")
     items: dict[str, PlannedItem] = Field(description="Test items of the case, by node ID")
+
+    def with_items(self, items: dict[str, PlannedItem]) -> PlannedCase:
+        """Return the case with these items."""
+        return self.model_copy(update={"items": items})

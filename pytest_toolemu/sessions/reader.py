@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pytest_toolemu.analysis.rejudge import same_run
 from pytest_toolemu.analysis.run_summary import RunSummary
@@ -13,10 +12,9 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Prices, costs_of
-from pytest_toolemu.sessions.manifest_records import JUDGED_FROM
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
 from pytest_toolemu.sessions.store import MANIFEST, RUNS, RunStore, item_hash, mark_of
-from pytest_toolemu.sessions.stored_settings import stored_setting
 
 
 def newest_evaluations(files: Sequence[Path]) -> list[Path]:
@@ -24,7 +22,7 @@ def newest_evaluations(files: Sequence[Path]) -> list[Path]:
 
     The file name of a rejudged record contains a hash of the name of the record that it was made from.
     """
-    judged_folders = {folder for folder in {path.parent for path in files} if manifest_of(folder).get(JUDGED_FROM)}
+    judged_folders = {folder for folder in {path.parent for path in files} if manifest_of(folder).judged_from}
     if not judged_folders:
         return list(files)
     made_from = {_own_mark(path): mark_of(path.name) for path in files if path.parent in judged_folders}
@@ -75,7 +73,7 @@ def run_files(folders: Iterable[Path]) -> list[Path]:
 
 def refuse_playground(folders: Iterable[Path]) -> None:
     """Raise UsageError for a session of the playground, which is no measurement and so part of no figure."""
-    if folder := next((folder for folder in folders if manifest_of(folder).get("playground")), None):
+    if folder := next((folder for folder in folders if manifest_of(folder).playground), None):
         raise UsageError(
             f"{folder}: a person played these runs in the playground, so they are part of no figure; leave it out, or "
             "read one run with 'toolemu show'"
@@ -104,13 +102,13 @@ def prices_of(folders: Iterable[Path]) -> Prices:
     DocumentError if the file is invalid.
     """
     for manifest in map(manifest_of, folders):
-        prices_file = stored_setting(manifest, "prices")
-        if prices_file and (path := Path(manifest.get("rootdir", ""), prices_file)).is_file():
+        prices_file = manifest.text_setting("prices")
+        if prices_file and (path := Path(manifest.rootdir, prices_file)).is_file():
             return Prices.read(path)
     return Prices.read()
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
+def manifest_of(folder: Path) -> Manifest:
     """Return a session's manifest; empty if it has none. UsageError if it cannot be read."""
     return RunStore(folder).manifest()
 
@@ -124,8 +122,8 @@ def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str
     sessions: list[tuple[dict[str, list[str]], str]] = []
     for folder in folders:
         manifest = manifest_of(folder)
-        values = {name: list(stored_setting(manifest, name) or ()) for name in keys}
-        sessions.append((values, str(manifest.get("rootdir", "."))))
+        values = {name: list(manifest.list_setting(name)) for name in keys}
+        sessions.append((values, manifest.rootdir))
     if any(values != sessions[0][0] for values, _ in sessions):
         raise UsageError("the sessions had different gates or calibrations; name the gate with --gate")
     root = Path(sessions[0][1])
@@ -138,7 +136,7 @@ def sessions_below(folder: Path) -> list[Path]:
     if any((folder / name).is_file() for name in marks):
         return [folder]
     below = {path.parent for name in marks for path in folder.rglob(name)}
-    return sorted(each for each in below if not manifest_of(each).get("playground"))
+    return sorted(each for each in below if not manifest_of(each).playground)
 
 
 def _own_mark(path: Path) -> str:
@@ -162,6 +160,6 @@ def _remedy(folder: Path) -> str:
     sessions = sorted({path.parent for path in folder.glob(f"*/{RUNS}")})
     if sessions:
         return f"name a session's folder in it, such as {sessions[-1]}"
-    if manifest_of(folder).get("judges"):
+    if manifest_of(folder).judges:
         return "its judges have not answered yet; run the same 'toolemu judge' again"
     return "name the folder of a session, which its last line 'records: ...' shows"

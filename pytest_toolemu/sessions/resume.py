@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import Run
@@ -17,10 +16,7 @@ from pytest_toolemu.core.verdict import UNJUDGED, decide
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import manifest_of
 from pytest_toolemu.sessions.store import MANIFEST, RunStore, item_hash, item_hash_of, run_file
-from pytest_toolemu.settings import LATEST, OFFLINE, Settings
-
-RESUMED: Final = "resumed_from"
-"""Key of a manifest: the folders whose runs the session may have reused, nearest first."""
+from pytest_toolemu.settings import LATEST, OFFLINE, Settings, SettingValue
 
 # Settings that change runs or select other cases. They choose the session to resume; run keys decide on each run.
 SAME: Final = (
@@ -69,13 +65,13 @@ class ResumableSessions:
             if run.key != key or run.outcome in self.again or (was_replayed and not self.plays_only):
                 continue
             run = rejudged(run, thresholds)
-            return run.model_copy(update={"source": "resumed", RESUMED: run.resumed_from or folder.name})
+            return run.model_copy(update={"source": "resumed", "resumed_from": run.resumed_from or folder.name})
         return None
 
     @property
     def stopped_early(self) -> Path | None:
         """The nearest of the sessions that stopped when its gates were decided; None if none did."""
-        return next((folder for folder in self.folders if manifest_of(folder).get("stopped_early")), None)
+        return next((folder for folder in self.folders if manifest_of(folder).stopped_early), None)
 
     def probable(self, items: Sequence[str]) -> list[int]:
         """Return the indices of the items that have a run in the folders, with any key and outcome."""
@@ -115,10 +111,10 @@ def resumable_sessions(parent: Path, bases: Iterable[Path], settings: Settings) 
 
 def newest(parent: Path, settings: Settings) -> Path | None:
     """Return the newest session below ``parent`` with the same settings that has runs, its own or resumed ones."""
-    same = _chosen(settings.as_json())
+    same = _chosen(settings.with_sources())
     for manifest in sorted(parent.glob(f"*/{MANIFEST}"), reverse=True):
         with contextlib.suppress(UsageError):  # its configuration is unknown
-            if _chosen(manifest_of(manifest.parent).get("settings", {})) == same and _chain(manifest.parent):
+            if _chosen(manifest_of(manifest.parent).settings) == same and _chain(manifest.parent):
                 return manifest.parent
     return None
 
@@ -137,15 +133,14 @@ def rejudged(run: Run, thresholds: Mapping[Metric, int]) -> Run:
 
 def _chain(folder: Path) -> tuple[Path, ...]:
     """Return the folder and those that it was resumed from, without those that have no runs."""
-    others = [folder.parent / name for name in manifest_of(folder).get(RESUMED, ())]
+    others = [folder.parent / name for name in manifest_of(folder).resumed_from]
     return tuple(session for session in (folder, *others) if next(RunStore(session).paths(), None))
 
 
-def _chosen(settings: Mapping[str, Any]) -> list[Any]:
-    """Return the values of the settings that change runs, as JSON; a setting that a session did not have is None.
+def _chosen(settings: Mapping[str, tuple[SettingValue, str]]) -> list[SettingValue]:
+    """Return the values of the settings that change runs; a setting that a session did not have is None.
 
     Sessions of earlier versions had one turn, and judged at once.
     """
-    former: dict[str, Any] = {"turns": 1, "user": OFFLINE, "judge-later": False}
-    values = [(settings.get(name) or [former.get(name)])[0] for name in SAME]
-    return list(json.loads(json.dumps(values)))
+    former: dict[str, SettingValue] = {"turns": 1, "user": OFFLINE, "judge-later": False}
+    return [settings.get(name, (former.get(name), ""))[0] for name in SAME]

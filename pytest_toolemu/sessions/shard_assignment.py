@@ -9,11 +9,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.files.regular_files import read_regular
-from pytest_toolemu.sessions.stored_settings import stored_setting
+
+if TYPE_CHECKING:
+    from pytest_toolemu.sessions.manifest_records import Manifest
 
 DURATIONS: Final = "toolemu-durations.json"
 """File beside the ini file: mean seconds of a run of each case, by case ID. ``toolemu merge`` writes one."""
@@ -79,17 +81,17 @@ class ShardAssignment:
         return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) % self.count + 1
 
 
-def gaps(manifests: Sequence[Mapping[str, Any]]) -> list[str]:
+def gaps(manifests: Sequence[Manifest]) -> list[str]:
     """Return a line for all that is missing of these sessions: cases, what a merge went without, and other shards."""
-    stopped = [text for manifest in manifests if (text := manifest.get("stopped_early"))]
-    return stopped + [line for manifest in manifests for line in manifest.get("missing", ())] + absent(manifests)
+    stopped = [manifest.stopped_early for manifest in manifests if manifest.stopped_early]
+    return stopped + [line for manifest in manifests for line in manifest.missing] + absent(manifests)
 
 
-def absent(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
+def absent(manifests: Iterable[Manifest]) -> list[str]:
     """Return a line for each missing shard of a session of which other shards are among these manifests."""
     present: dict[int, set[int]] = {}
     for manifest in manifests:
-        if text := stored_setting(manifest, "shard"):
+        if text := manifest.text_setting("shard"):
             shard = Shard.of(text)
             present.setdefault(shard.count, set()).add(shard.index)
     return [

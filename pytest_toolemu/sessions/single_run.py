@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from pytest_toolemu.analysis.summary_of_run import agent_name
 from pytest_toolemu.components import Components
@@ -16,6 +14,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.checks import with_checks
 from pytest_toolemu.models.pricing import Prices, costs_of
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore
 from pytest_toolemu.settings import Settings
 
@@ -59,28 +58,35 @@ def evaluators_of(settings: Settings, components: Components) -> tuple[Evaluator
     )
 
 
-def stored(store: RunStore, runs: Sequence[Run], settings: Settings, item: str = "", **marks: Any) -> tuple[Run, Path]:
+def stored(
+    store: RunStore,
+    runs: Sequence[Run],
+    settings: Settings,
+    item: str = "",
+    *,
+    evaluators: Sequence[str] = (),
+    is_played: bool = False,
+) -> tuple[Run, Path]:
     """Store the last of these runs, which are all runs of the session so far; return it and its file.
 
-    ``marks`` are further members of the manifest. Raise OSError if the disk refuses.
+    ``is_played``: a person played them in the playground. Raise OSError if the disk refuses.
     """
     *earlier, last = runs
     run = last.model_copy(update={"agent": agent_name(last.identity)})
-    store.put_manifest(_manifest(store, (*earlier, run), settings) | marks)
+    manifest = _manifest(store, (*earlier, run), settings)
+    store.put_manifest(manifest.model_copy(update={"evaluators": tuple(evaluators), "playground": is_played}))
     return run, store.put(run, item)
 
 
-def _manifest(store: RunStore, runs: Sequence[Run], settings: Settings) -> dict[str, Any]:
-    prices = prices_of_settings(settings)
+def _manifest(store: RunStore, runs: Sequence[Run], settings: Settings) -> Manifest:
     model_calls = tuple(call for run in runs for call in run.exchanges)
-    datasets = {str(run.dataset): run.dataset.model_dump() for run in runs if run.dataset is not None}
-    return {
-        "session": store.folder.name,
-        "settings": settings.as_json(),
-        "rootdir": str(Path.cwd()),
-        "versions": versions(),
-        "datasets": list(datasets.values()),
-        "judged_by": sorted({verdict.evaluator for run in runs for verdict in run.verdicts}),
-        "models": "live",
-        "cost": {role: asdict(cost) for role, cost in costs_of(model_calls, prices).items()},
-    }
+    return Manifest(
+        session=store.folder.name,
+        settings=settings.with_sources(),
+        rootdir=str(Path.cwd()),
+        versions=versions(),
+        datasets=tuple({str(run.dataset): run.dataset for run in runs if run.dataset is not None}.values()),
+        judged_by=tuple(sorted({verdict.evaluator for run in runs for verdict in run.verdicts})),
+        models="live",
+        cost=costs_of(model_calls, prices_of_settings(settings)),
+    )

@@ -94,9 +94,9 @@ class RunStore:
             write_json_text(path, text)
         return name
 
-    def put_manifest(self, content: dict[str, Any]) -> None:
+    def put_manifest(self, manifest: Manifest) -> None:
         """Write settings, versions, and everything else that describes the session as a whole."""
-        self._write(self.folder / MANIFEST, content)
+        self._write(self.folder / MANIFEST, manifest.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
     def put_shard_manifest(self, manifest: ShardManifest) -> None:
         """Write what the shard is to run."""
@@ -121,13 +121,12 @@ class RunStore:
         """Write how the session used its cassettes."""
         self._write(self.folder / "recordings.json", content)
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """Return what ``put_manifest`` wrote; empty if the session has no manifest.
 
         Raise UsageError for an invalid file.
         """
-        manifest = self._read(MANIFEST, Manifest, "the manifest of a session")
-        return manifest.model_dump(mode="json", by_alias=True, exclude_unset=True) if manifest else {}
+        return self._read(MANIFEST, Manifest, "the manifest of a session") or Manifest()
 
     def paths(self) -> Iterator[Path]:
         """Yield the files of all runs, sorted by name; temporary files are not among them."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from pydantic import Field
 
@@ -16,9 +16,6 @@ from pytest_toolemu.sessions.manifest_records import WorldCounts
 
 WORLD_BUILDS: Final = "worlds.json"
 """File in a session's folder: the requests for the worlds that the session was to build."""
-
-WORLDS: Final = "worlds"
-"""Key of a manifest: how many worlds the session built."""
 
 
 class StoredWorldBuild(Record):
@@ -79,18 +76,14 @@ def counts_text(counts: WorldCounts) -> str:
     )
 
 
-def merged_worlds(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the counts of all sessions together, as a manifest stores them; None if no session built worlds."""
-    counts = [manifest[WORLDS] for manifest in manifests if manifest.get(WORLDS)]
+def merged_worlds(counts: Sequence[WorldCounts]) -> WorldCounts | None:
+    """Return the counts of all sessions together; None if no session built worlds."""
     if not counts:
         return None
-    names = ("built", "corrected", "failed", "by_fallback")
-    return {"builder": counts[0]["builder"], **{name: sum(one.get(name, 0) for one in counts) for name in names}}
-
-
-def merged_builder_cost(manifests: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the builder's part of ``cost`` of all sessions together; empty if none had costs."""
-    costs = [cost for manifest in manifests if (cost := manifest.get("cost", {}).get("builder"))]
-    if not costs:
-        return {}
-    return {"builder": {name: sum(cost.get(name, 0) for cost in costs) for name in costs[0]}}
+    return WorldCounts(
+        builder=counts[0].builder,
+        built=sum(one.built for one in counts),
+        corrected=sum(one.corrected for one in counts),
+        failed=sum(one.failed for one in counts),
+        by_fallback=sum(one.by_fallback for one in counts),
+    )

@@ -32,6 +32,7 @@ from pytest_toolemu.settings.option_table import (
     ReportFormat,
     RerunOutcome,
     Settings,
+    SettingValue,
 )
 from pytest_toolemu.settings.option_values import MAX_SHARDS
 from pytest_toolemu.settings.resolution import PREFIX, resolve, unknown_variables
@@ -65,6 +66,7 @@ __all__ = [
     "ReportFormat",
     "RerunOutcome",
     "ResolvedOption",
+    "SettingValue",
     "Settings",
     "applies_checks",
     "cascade_names",

@@ -58,6 +58,9 @@ ReportFormat = Literal["html", "md", "json", "csv"]
 
 FORMATS: Final = get_args(ReportFormat)
 
+SettingValue = bool | int | float | str | tuple[str, ...] | None
+"""The value of any option; a repeatable one has several."""
+
 REPORT: Final = "report"
 """The name of report files, without the suffix."""
 
@@ -331,9 +334,9 @@ class Settings:
         """Return the values that are set, by option name, without defaults."""
         return {name: ResolvedOption(self._value(name), source) for name, source in self.sources.items()}
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the value and the source of every option, for a manifest."""
-        return {option.name: [self._value(option.name), self.source(option.name)] for option in OPTIONS}
+    def with_sources(self) -> dict[str, tuple[SettingValue, str]]:
+        """Return the value and the source of every option, by its name, as a manifest has them."""
+        return {option.name: (self._value(option.name), self.source(option.name)) for option in OPTIONS}
 
     def _value(self, name: str) -> Any:
         return getattr(self, name.replace("-", "_"))

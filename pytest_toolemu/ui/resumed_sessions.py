@@ -6,13 +6,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pytest_toolemu.errors import ToolemuError
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.reader import manifest_of
-from pytest_toolemu.sessions.resume import RESUMED
 from pytest_toolemu.sessions.store import MANIFEST
-from pytest_toolemu.sessions.stored_settings import stored_setting
 from pytest_toolemu.ui.session_folder import modified, start_of
 
 
@@ -24,11 +22,10 @@ class _Origins:
     named: str
 
     @classmethod
-    def of(cls, folder: Path, manifest: dict[str, Any]) -> _Origins:
-        paths = (os.path.normpath(folder.parent / name) for name in manifest.get(RESUMED, ()))
+    def of(cls, folder: Path, manifest: Manifest) -> _Origins:
+        paths = (os.path.normpath(folder.parent / name) for name in manifest.resumed_from)
         # A session that died before its first run is stored has nothing to reuse, so only the option names it.
-        option = stored_setting(manifest, "resume")
-        return cls(frozenset(map(Path, paths)), Path(option).name if isinstance(option, str) else "")
+        return cls(frozenset(map(Path, paths)), Path(manifest.text_setting("resume")).name)
 
 
 @dataclass

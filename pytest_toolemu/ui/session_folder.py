@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.core.run_file import PARTS
 from pytest_toolemu.sessions.live_session import LiveSession
-from pytest_toolemu.sessions.manifest_records import JUDGED_FROM
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
 from pytest_toolemu.sessions.store import MANIFEST
 from pytest_toolemu.ui.session_runs import SessionRuns
 
 _MARKS: Final = (MANIFEST, SHARD_MANIFEST)
-
-_KINDS: Final = {
-    JUDGED_FROM: "judged again",
-    "merged_from": "merged",
-    "imported from": "imported",
-    "playground": "playground",
-}
-"""How a session was made, by the key of its manifest that says so."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +28,7 @@ class SessionFolder:
 
     id: str
     folder: Path
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     started: datetime
     records: int
     runs: SessionRuns | None = None
@@ -52,13 +44,13 @@ class SessionFolder:
         """The names of the agents, as far as they are known."""
         if self.runs is not None:
             return self.runs.agents
-        planned = self.manifest.get("planned", {}).values()
-        return sorted({item["agent"] for case in planned for item in case["items"].values() if item.get("agent")})
+        planned = self.manifest.planned.values()
+        return sorted({item.agent for case in planned for item in case.items.values() if item.agent})
 
     @property
     def is_measurement(self) -> bool:
         """Whether figures may be made of the runs; not of those that a person played by hand."""
-        return not self.manifest.get("playground")
+        return not self.manifest.playground
 
     @property
     def is_running(self) -> bool:
@@ -68,7 +60,14 @@ class SessionFolder:
     @property
     def kind(self) -> str:
         """How the session was made, if pytest did not run it."""
-        return next((kind for key, kind in _KINDS.items() if self.manifest.get(key)), "")
+        manifest = self.manifest
+        if manifest.judged_from:
+            return "judged again"
+        if manifest.merged_from:
+            return "merged"
+        if manifest.imported_from:
+            return "imported"
+        return "playground" if manifest.playground else ""
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.sessions.live_session import read_live
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.reader import manifest_of
 from pytest_toolemu.sessions.store import MANIFEST
 from pytest_toolemu.ui.playground.play_records import FOLDER as PLAYGROUND
@@ -25,7 +25,7 @@ class SessionLibrary:
         self.directory = directory.resolve()
         self.reader = SessionReader()
         self._resumed = ResumedSessions()
-        self._manifests: dict[Path, tuple[int, dict[str, Any], str]] = {}
+        self._manifests: dict[Path, tuple[int, Manifest, str]] = {}
         self._counts: dict[Path, tuple[FolderState, int]] = {}
 
     def sessions(self) -> list[SessionFolder]:
@@ -71,7 +71,7 @@ class SessionLibrary:
         runs = self.reader.cached(folder, state)
         # Manifests of the playground are small, and decide in which list the session is.
         is_cheap = runs is not None or folder.parent.name == PLAYGROUND
-        manifest, problem = self._manifest(folder) if is_cheap or not is_listed else ({}, "")
+        manifest, problem = self._manifest(folder) if is_cheap or not is_listed else (Manifest(), "")
         resumed_by = self._resumed.resumed_by(folder, folders) if has_died else None
         return SessionFolder(
             id=self.id_of(folder),
@@ -92,13 +92,13 @@ class SessionLibrary:
             self._counts[folder] = cached
         return cached[1]
 
-    def _manifest(self, folder: Path) -> tuple[dict[str, Any], str]:
+    def _manifest(self, folder: Path) -> tuple[Manifest, str]:
         changed = modified(folder / MANIFEST)
         cached = self._manifests.get(folder)
         if cached is None or cached[0] != changed:
             try:
                 cached = (changed, manifest_of(folder), "")
             except ToolemuError as error:
-                cached = (changed, {}, str(error))
+                cached = (changed, Manifest(), str(error))
             self._manifests[folder] = cached
         return cached[1], cached[2]

@@ -88,7 +88,7 @@ class SessionReader:
     def _read(self, session: SessionFolder) -> SessionRuns:
         folder = session.folder
         prices = prices_of([folder])
-        version = str(session.manifest.get("settings", {}).get("prices"))
+        version = str(session.manifest.settings.get("prices"))
         before = self._indexes.get(folder) or read_index(folder, version)
 
         def report(read: int, total: int) -> None:

@@ -131,7 +131,7 @@ def _report_of(session: SessionFolder, runs: SessionRuns) -> ReportData:
         RunView(number, run.summary, run.title, made_by=run.made_by, prompt=run.prompt)
         for number, run in enumerate(runs.runs, 1)
     )
-    return ReportData(tuple(views), manifests=(dict(session.manifest),))
+    return ReportData(tuple(views), manifests=(session.manifest,))
 
 
 def _decided(folder: Path, runs: SessionRuns) -> tuple[StoredDecision | None, str]:

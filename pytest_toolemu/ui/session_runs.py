@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.analysis.slices import DIMENSIONS, Dimension, slice_values
 from pytest_toolemu.sessions.live_session import is_running
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.planned_cases import missing_runs
 from pytest_toolemu.sessions.reader import newest_evaluations
 from pytest_toolemu.ui.run_index import IndexedRun, RunIndex
@@ -49,12 +49,12 @@ class SessionRuns:
         return {name: counts[name] for name in OUTCOMES if counts[name]}
 
 
-def runs_of_index(folder: Path, manifest: Mapping[str, Any], index: RunIndex) -> SessionRuns:
+def runs_of_index(folder: Path, manifest: Manifest, index: RunIndex) -> SessionRuns:
     """Return the runs of a session whose records were read, with those that it planned and did not run."""
     runs = {folder / name: entry.run for name, entry in index.entries.items() if entry.run is not None}
     newest = [runs[path] for path in newest_evaluations(list(runs))]
     agents = {run.summary.agent for run in newest}
-    manifests = [manifest] if not manifest.get("missing") else []
+    manifests = [manifest] if not manifest.missing else []
     # Cases that a running session has not reached yet are not missing.
     unreached = () if is_running(folder) else missing_runs([folder], manifests, agents)
     missing = [IndexedRun(name="", summary=run) for run in unreached]

@@ -16,6 +16,7 @@ from pytest_toolemu.cli import app
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Observation
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore
 from tests.authoring.originals import call, emulated, evaluation, record, rejected, write_lines
 
@@ -187,7 +188,7 @@ def test_the_command_writes_a_store_that_reads_back(tmp_path: Path, folder: Path
     assert "observations of the emulator: 1 not_object" in result.output
     assert "safety by q32: n 1 of 1, mean 3.000, std 0.000, below 2 0.000" in result.output
     files = [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
-    assert RunStore(target).manifest() == {"session": "store", "imported from": [str(file) for file in files]}
+    assert RunStore(target).manifest() == Manifest(session="store", imported_from=tuple(map(str, files)))
     stored_runs = sorted(RunStore(target), key=lambda run: run.versions["imported from"])
     assert stored_runs == [run for file in files for run in import_runs(file, folder)]
 
@@ -203,10 +204,10 @@ def test_deeply_nested_values_can_be_imported(tmp_path: Path, folder: Path) -> N
 def test_runs_of_a_session_are_not_replaced(tmp_path: Path, folder: Path) -> None:
     store = RunStore(tmp_path / "session")
     store.folder.mkdir()
-    store.put_manifest({"session": "x"})
+    store.put_manifest(Manifest(session="x"))
     with pytest.raises(UsageError, match="contains the runs of a session; name another folder"):
         write_runs(import_runs(write_lines(tmp_path / "a.jsonl", [record()]), folder), store.folder)
-    assert store.manifest() == {"session": "x"}
+    assert store.manifest() == Manifest(session="x")
 
 
 @pytest.mark.parametrize(

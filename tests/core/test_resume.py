@@ -14,6 +14,7 @@ from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.resume import ResumableSessions, rejudged, resumable_sessions
 from pytest_toolemu.sessions.store import RunStore
 from pytest_toolemu.settings import Settings, resolve
@@ -37,7 +38,7 @@ def session(parent: Path, name: str, *runs: Run, resumed_from: tuple[str, ...] =
     store = RunStore.create(parent, name)
     for run in runs:
         store.put(run, ITEM)
-    store.put_manifest({"settings": settings(**chosen).as_json(), "resumed_from": list(resumed_from)})
+    store.put_manifest(Manifest(settings=settings(**chosen).with_sources(), resumed_from=resumed_from))
     return store
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -16,8 +17,11 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.models.pricing import Cost
+from pytest_toolemu.sessions.manifest_records import Manifest
+from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
 from pytest_toolemu.sessions.session_id import session_id
-from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.sessions.store import MANIFEST, RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case
 
@@ -76,9 +80,12 @@ def test_an_invalid_record_is_refused_by_name(tmp_path: Path, text: str) -> None
 
 def test_a_manifest_is_read_back(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    assert store.manifest() == {}
-    store.put_manifest({"session": "x"})
-    assert store.manifest() == {"session": "x"}
+    assert store.manifest().is_empty
+    planned = PlannedCase(items={"a": PlannedItem(agent="gpt-4o")})
+    written = Manifest(session="x", planned={"a": planned}, cost={"agent": Cost(calls=1)}, judged_from=("y",))
+    store.put_manifest(written)
+    assert store.manifest() == written
+    assert json.loads((tmp_path / MANIFEST).read_text())["judged again from"] == ["y"]
 
 
 def test_session_ids_are_unique() -> None:

@@ -75,8 +75,8 @@ def test_calls_are_shown_and_the_run_is_judged_and_stored_like_any_other(folder:
     (stored,) = RunStore(path.parent)
     assert [step.call.tool for step in stored.steps] == ["BankManager.ListAccounts"]
     manifest = RunStore(path.parent).manifest()
-    assert manifest["session"] == path.parent.name
-    assert manifest["evaluators"] == manifest["judged_by"] == ["checks"]
+    assert manifest.session == path.parent.name
+    assert manifest.evaluators == manifest.judged_by == ("checks",)
     assert path.parent.parent == Path(".toolemu")
     result = CliRunner().invoke(app, ["report", str(path.parent), "--format=json"])
     assert (result.exit_code, (folder / path.parent / "report.json").is_file()) == (0, True)

@@ -11,21 +11,22 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pytest_toolemu.cli import app
+from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.sessions.manifest_records import ShardManifest
-from pytest_toolemu.sessions.merging.merge_sessions import MERGED, merge_sessions
+from pytest_toolemu.models.pricing import Cost
+from pytest_toolemu.sessions.manifest_records import Manifest, ServerRecord, ShardManifest, WorldCounts
+from pytest_toolemu.sessions.merging.merge_sessions import merge_sessions
 from pytest_toolemu.sessions.reader import read_run_summaries
-from pytest_toolemu.sessions.resume import RESUMED
 from pytest_toolemu.sessions.shard_assignment import DURATIONS
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
 from tests.core.test_resume import settings
 from tests.evaluators.resolved_cases import resolved_case
 
-EDITION = {"name": "ours", "version": "1", "sha256": "aa"}
+EDITION = Edition(name="ours", version="1", sha256="aa")
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,15 @@ def session(
     store = RunStore.create(at, name)
     for item, run in runs.items():
         store.put(run, item)
-    content = {"session": name, "rootdir": str(at), "settings": settings(agent="own:careful", **chosen).as_json()}
-    store.put_manifest({**content, RESUMED: list(resumed), "models": "live", "datasets": [EDITION], **manifest})
+    stored = Manifest(
+        session=name,
+        rootdir=str(at),
+        settings=settings(agent="own:careful", **chosen).with_sources(),
+        resumed_from=resumed,
+        models="live",
+        datasets=(EDITION,),
+    )
+    store.put_manifest(stored.model_copy(update=manifest))
     if shard:
         marks = tuple(sorted(item_mark(run.case_id, item) for item, run in runs.items()))
         store.put_shard_manifest(
@@ -63,28 +71,28 @@ def test_shards_become_a_session_like_any_other(tmp_path: Path, finished: Run) -
     assert (len(merged.runs), merged.sessions, merged.notes) == (2, 2, ())
     assert [run.path for run in merged.runs] == [run.path for run in read_run_summaries([tmp_path / "whole"])]
     manifest = RunStore(tmp_path / "whole").manifest()
-    assert (manifest["session"], manifest["shards"], manifest[MERGED]) == ("whole", 2, ["1", "2"])
-    assert "shard" not in manifest["settings"]
+    assert (manifest.session, manifest.shards, manifest.merged_from) == ("whole", 2, ("1", "2"))
+    assert "shard" not in manifest.settings
     assert json.loads((tmp_path / "whole" / DURATIONS).read_text()) == {finished.case_id: 2.0}
 
 
 def test_the_merged_session_lists_the_servers_of_all_sessions(tmp_path: Path, finished: Run) -> None:
-    servers = [{"model": "org/name", "figures": {}}]
+    servers = (ServerRecord(model="org/name"),)
     folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard, servers=servers) for shard in (1, 2)]
     merge_sessions(folders, tmp_path / "whole")
-    assert RunStore(tmp_path / "whole").manifest()["servers"] == servers * 2
+    assert RunStore(tmp_path / "whole").manifest().servers == servers * 2
 
 
 def test_the_merged_session_adds_up_the_worlds_and_their_cost(tmp_path: Path, finished: Run) -> None:
-    cost = {"calls": 2, "unknown": 0, "input": 2000, "cached": 0, "output": 400, "usd": 0.5, "unseen": 0}
+    cost = Cost(calls=2, input=2000, output=400, usd=0.5)
     for name in ("one", "two"):
-        worlds = {"builder": "gpt-4o", "built": 2, "corrected": 1, "failed": 1}
+        worlds = WorldCounts(builder="gpt-4o", built=2, corrected=1, failed=1)
         item = {f"{name}::a": changed(finished, key=name[0] * 64)}
         session(tmp_path, name, item, settings={"world": "built"}, worlds=worlds, cost={"builder": cost})
     merge_sessions([tmp_path / "one", tmp_path / "two"], tmp_path / "all")
     manifest = RunStore(tmp_path / "all").manifest()
-    assert manifest["worlds"] == {"builder": "gpt-4o", "built": 4, "corrected": 2, "failed": 2, "by_fallback": 0}
-    assert manifest["cost"]["builder"] == {name: 2 * value for name, value in cost.items()}
+    assert manifest.worlds == WorldCounts(builder="gpt-4o", built=4, corrected=2, failed=2)
+    assert manifest.cost["builder"] == Cost(calls=4, input=4000, output=800, usd=1.0)
 
 
 def test_a_parent_folder_stands_for_all_sessions_below_it_except_merged_ones(tmp_path: Path, finished: Run) -> None:
@@ -143,7 +151,7 @@ class TestRefused:
     def refused(self, folders: list[Path], into: Path, without: tuple[int, ...] = ()) -> str:
         with pytest.raises(UsageError) as message:
             merge_sessions(folders, into, without)
-        assert MERGED not in RunStore(into).manifest()
+        assert not RunStore(into).manifest().merged_from
         return str(message.value)
 
     @pytest.mark.parametrize(
@@ -158,7 +166,7 @@ class TestRefused:
                 {"pytest-toolemu": "2"},
                 "version of pytest-toolemu: 1 in {}; 2 in {}",
             ),
-            ("datasets", [EDITION], [], "datasets: ours aa 1 in {}; none in {}"),
+            ("datasets", (EDITION,), (), "datasets: ours aa 1 in {}; none in {}"),
         ],
     )
     def test_sessions_of_another_configuration(
@@ -216,8 +224,8 @@ class TestRefused:
             "shard 2 of 2 is missing",
         )
         manifest = RunStore(tmp_path / "whole").manifest()
-        assert manifest["not_run"] == 5
-        assert manifest["missing"] == list(notes)
+        assert manifest.not_run == 5
+        assert manifest.missing == notes
 
     def test_a_folder_that_is_something_else(self, tmp_path: Path, finished: Run) -> None:
         folder = session(tmp_path, "1", {"item": finished})

@@ -92,7 +92,7 @@ def test_a_session_that_stopped_is_incomplete_until_the_other_cases_have_run(
         f"toolemu: all cases run, because .toolemu/{session.name} stopped early and is completed: {STOP} has no effect"
     ) in header
     assert "stop-when-decided 0.01" not in header
-    assert "stopped_early" not in alone.manifest()
+    assert not alone.manifest()["stopped_early"]
     assert CliRunner().invoke(app, ["gate", "latest"]).exit_code == 0
     # Together, the two sessions have all cases, in any order and merged.
     (other,) = set((alone.path / ".toolemu").glob("2*")) - {session}
@@ -119,7 +119,7 @@ def test_a_session_whose_last_cases_were_in_flight_is_complete(alone: Project) -
     result.assert_outcomes(passed=5)
     assert "stopped" not in result.stdout.str()
     assert "decided early" not in result.stdout.str()
-    assert "stopped_early" not in alone.manifest()
+    assert not alone.manifest()["stopped_early"]
 
 
 def test_a_session_that_resumes_an_interrupted_one_can_stop_early(alone: Project) -> None:

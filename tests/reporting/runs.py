@@ -18,6 +18,7 @@ from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, S
 from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
 from pytest_toolemu.core.world.state_changes import StateChange
 from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall, Trap
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case
@@ -124,7 +125,7 @@ def session(folder: Path, *runs: Run) -> Path:
     folder.mkdir(parents=True)
     for number, run in enumerate(runs):
         store.put(run, str(number))
-    store.put_manifest({"session": folder.name, "versions": {"python": "3.12"}, "arguments": ["-q"]})
+    store.put_manifest(Manifest(session=folder.name, versions={"python": "3.12"}, arguments=("-q",)))
     return folder
 
 

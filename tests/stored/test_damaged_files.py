@@ -24,13 +24,14 @@ from pytest_toolemu.analysis.calibration.calibration_file import (
 from pytest_toolemu.analysis.calibration.labeled_runs import Label, write_labels
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.cli import app
+from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.models.cassettes.file_format import Cassette, decode, encode
 from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest
-from pytest_toolemu.sessions.manifest_records import ShardManifest
+from pytest_toolemu.sessions.manifest_records import GpuMetrics, Manifest, ServerMetrics, ServerRecord, ShardManifest
 from pytest_toolemu.sessions.shard_assignment import ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
@@ -54,19 +55,21 @@ def folder(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> Pa
     monkeypatch.chdir(tmp_path)
     store = RunStore.create(tmp_path, "one")
     path = store.put(finished, "item")
-    figures = {"requests": 1, "prompt_tokens": 2, "output_tokens": 3, "most_running": 1, "most_waiting": 0,
-               "most_kv_cache": 0.5, "gpus": [{"index": 0, "utilization": 5, "memory_used": 1, "memory_total": 2}]}  # fmt: skip
+    gpu = GpuMetrics(index=0, utilization=5, memory_used=1, memory_total=2)
+    figures = ServerMetrics(
+        requests=1, prompt_tokens=2, output_tokens=3, most_running=1, most_waiting=0, most_kv_cache=0.5, gpus=(gpu,)
+    )
     store.put_manifest(
-        {
-            "session": "one",
-            "rootdir": str(tmp_path),
-            "settings": settings(agent="own:careful", shard="1/1", gate="gates.yaml").as_json(),
-            "resumed_from": ["zero"],
-            "datasets": [{"name": "ours", "version": "1", "sha256": "aa"}],
-            "servers": [{"model": "m", "command": ["vllm"], "version": "1", "log": "l", "figures": figures}],
-            "missing": [],
-            "versions": {"pytest-toolemu": "1"},
-        }
+        Manifest(
+            session="one",
+            rootdir=str(tmp_path),
+            settings=settings(agent="own:careful", shard="1/1", gate="gates.yaml").with_sources(),
+            resumed_from=("zero",),
+            datasets=(Edition(name="ours", version="1", sha256="aa"),),
+            servers=(ServerRecord(model="m", command=("vllm",), version="1", log="l", figures=figures),),
+            missing=(),
+            versions={"pytest-toolemu": "1"},
+        )
     )
     marks = (item_mark(finished.case_id, "item"),)
     store.put_shard_manifest(

@@ -18,6 +18,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.merging.merge_sessions import merge_sessions
 from pytest_toolemu.sessions.store import RunStore, mark_of, run_file
 from tests.core.test_engine import careful, content, emulator
@@ -120,7 +121,7 @@ class TestTheFolderOfAMerge:
     def part(self, tmp_path: Path, finished: Run) -> Path:
         store = RunStore.create(tmp_path, "part")
         store.put(finished, "item")
-        store.put_manifest({"session": "part"})
+        store.put_manifest(Manifest(session="part"))
         return store.folder
 
     def refused(self, part: Path, into: Path) -> str:
@@ -137,7 +138,7 @@ class TestTheFolderOfAMerge:
         assert not [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
 
     def test_that_only_claims_to_be_merged_is_refused(self, part: Path, tmp_path: Path) -> None:
-        RunStore.create(tmp_path, "mine").put_manifest({"merged_from": ["part"]})
+        RunStore.create(tmp_path, "mine").put_manifest(Manifest(merged_from=("part",)))
         (tmp_path / "mine" / "thesis.txt").write_text("years of work")
         assert "was not created by 'toolemu merge'" in self.refused(part, tmp_path / "mine")
 

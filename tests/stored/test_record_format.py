@@ -121,7 +121,7 @@ class TestAMissingOrDamagedPart:
     def session(self, tmp_path: Path, finished: Run) -> Path:
         store = RunStore.create(tmp_path, "one")
         store.put(finished, "item")
-        store.put_manifest({"session": "one"})
+        store.put_manifest(Manifest(session="one"))
         return store.folder
 
     DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -212,7 +212,7 @@ class TestVersion2:
     def test_is_merged_whole_if_its_files_are_links(self, tmp_path: Path, finished: Run) -> None:
         store = RunStore.create(tmp_path / "sessions", "new")
         store.put(finished, "item")
-        store.put_manifest({"session": "new"})
+        store.put_manifest(Manifest(session="new"))
         for path in (*parts(store.folder), *store.paths()):
             path.rename(tmp_path / path.name)
             path.symlink_to(os.path.relpath(tmp_path / path.name, path.parent))
@@ -226,7 +226,7 @@ class TestVersion2:
         shutil.copytree(VERSION_2, folders[0], dirs_exist_ok=True)
         RunStore(folders[1]).put(finished.model_copy(update={"agent": "other"}), "item")
         for folder in folders:
-            RunStore(folder).put_manifest({"session": folder.name})
+            RunStore(folder).put_manifest(Manifest(session=folder.name))
         for _ in range(2):  # the second merge replaces the first
             message = command("merge", *folders, "--into", tmp_path / "whole")
             assert f"{tmp_path / 'whole'}: 2 runs of 2 sessions" in message

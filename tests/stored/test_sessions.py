@@ -28,4 +28,4 @@ def test_every_manifest_that_is_written_can_be_read(alone: Project, monkeypatch:
         result = CliRunner().invoke(app, command)
         assert (result.exit_code, result.exception) == (0, None), result.output
     for folder in (session, Path("judged"), Path("again"), Path("whole")):
-        assert RunStore(folder).manifest()["session"] == folder.name
+        assert RunStore(folder).manifest().session == folder.name

@@ -13,6 +13,8 @@ from starlette.testclient import TestClient
 
 from pytest_toolemu.sessions.live_records import CaseInFlight, SessionProgress
 from pytest_toolemu.sessions.live_session import LIVE, read_live, remove_live, write_live
+from pytest_toolemu.sessions.manifest_records import Manifest
+from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
 from pytest_toolemu.sessions.store import RunStore
 from tests.reporting.runs import HOSTILE, run, session
 from tests.ui.applications import client_of
@@ -134,8 +136,8 @@ def test_the_row_of_a_deleted_session_asks_in_vain_without_an_error(folder: Path
 
 
 def test_cases_that_a_running_session_has_not_reached_are_not_missing(folder: Path, client: TestClient) -> None:
-    case = {"items": {"a": {"agent": "gpt-4o"}, "0": {"agent": "gpt-4o"}}}
-    RunStore(folder).put_manifest({"planned": {"old": case}})
+    case = PlannedCase(items={"a": PlannedItem(agent="gpt-4o"), "0": PlannedItem(agent="gpt-4o")})
+    RunStore(folder).put_manifest(Manifest(planned={"old": case}))
     write_running(folder)
     runs = f"/sessions/{NAME}/runs"
     text = shown(client, runs)
@@ -151,13 +153,14 @@ def test_cases_that_a_running_session_has_not_reached_are_not_missing(folder: Pa
 
 def test_a_session_that_was_resumed_is_no_longer_marked_as_dead(folder: Path, client: TestClient) -> None:
     write_live(folder, process(progress=PROGRESS, started=DEAD))
-    session(folder.parent / "20261121-090000-0a1b2c3d4e5f6", run("a"))
-    RunStore(folder.parent / "20261121-090000-0a1b2c3d4e5f6").put_manifest({"resumed_from": [NAME]})  # it began before
+    earlier = folder.parent / "20261121-090000-0a1b2c3d4e5f6"
+    session(earlier, run("a"))
+    RunStore(earlier).put_manifest(Manifest(resumed_from=(NAME,)))
     broken = session(folder.parent / "20261121-111111-0a1b2c3d4e5f6", run("a"))
     (broken / "session.json").write_text("{")
     assert "! died, 12 of 298" in shown(client, "/")
     later = session(folder.parent / "20261121-121212-0a1b2c3d4e5f6", run("old"))
-    RunStore(later).put_manifest({"resumed_from": [NAME]})
+    RunStore(later).put_manifest(Manifest(resumed_from=(NAME,)))
     assert "! died" not in shown(client, "/")
     mark = f'href="/sessions/{later.name}" title="{later.name}">↻ died and resumed</a>'
     assert mark in client.get("/").text
@@ -171,10 +174,10 @@ def test_a_session_that_was_resumed_is_no_longer_marked_as_dead(folder: Path, cl
 
 def test_a_session_that_died_before_its_first_run_was_stored_can_be_resumed(tmp_path: Path) -> None:
     folder = session(tmp_path / NAME)
-    RunStore(folder).put_manifest({"session": NAME})
+    RunStore(folder).put_manifest(Manifest(session=NAME))
     write_live(folder, process(progress=PROGRESS, started=DEAD))
     later = session(tmp_path / "20261121-121212-0a1b2c3d4e5f6", run("old"))
-    RunStore(later).put_manifest({"settings": {"resume": [f".toolemu/{NAME}", "--toolemu-resume"]}})
+    RunStore(later).put_manifest(Manifest(settings={"resume": (f".toolemu/{NAME}", "--toolemu-resume")}))
     assert "↻ died and resumed" in shown(client_of(tmp_path), "/")
 
 

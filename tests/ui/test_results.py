@@ -16,8 +16,10 @@ from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibrati
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.verdict import Verdict
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.reader import read_run_summaries
 from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.settings import SettingValue
 from tests.reporting.runs import run, session
 from tests.ui.applications import HOSTILE, client_of
 from tests.ui.test_sessions_and_runs import shown
@@ -88,7 +90,7 @@ def test_flaky_cases_and_differing_judges_lead_to_their_runs(varied: TestClient)
 def test_gates_are_decided_as_the_command_does(tmp_path: Path) -> None:
     folder = session(tmp_path / "one", *[run(f"case-{number}", safety=(0, 3, None)[number % 3]) for number in range(9)])
     RunStore(folder).put_manifest(
-        {"session": "one", "settings": {"gate": [["failure_incidence<=0.1"], "--toolemu-gate"]}}
+        Manifest(session="one", settings={"gate": (("failure_incidence<=0.1",), "--toolemu-gate")})
     )
     printed = CliRunner().invoke(app, ["gate", str(folder)])
     assert printed.exit_code == 1
@@ -100,7 +102,9 @@ def test_gates_are_decided_as_the_command_does(tmp_path: Path) -> None:
 
 def test_a_gate_that_cannot_be_read_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:
     folder = session(tmp_path / "one", run("a"))
-    RunStore(folder).put_manifest({"session": "one", "settings": {"gate": [["nothing.gate.yaml"], "--toolemu-gate"]}})
+    RunStore(folder).put_manifest(
+        Manifest(session="one", settings={"gate": (("nothing.gate.yaml",), "--toolemu-gate")})
+    )
     text = shown(client_of(tmp_path), "/sessions/one/results")
     assert "? The gates cannot be decided:" in text
     assert "nothing.gate.yaml" in text
@@ -120,8 +124,8 @@ def test_calibrations_of_the_judges_are_shown(tmp_path: Path) -> None:
         confusion=[[4, 0, 0, 0], [0, 3, 1, 0], [0, 0, 4, 0], [0, 0, 0, 4]], repeats=0, **nothing,
     )  # fmt: skip
     update_calibration_file(tmp_path / "judges.json", {judge: calibration})
-    settings = {"calibration": [["judges.json"], "--toolemu-calibration"]}
-    RunStore(folder).put_manifest({"session": "one", "settings": settings, "rootdir": str(tmp_path)})
+    used: dict[str, tuple[SettingValue, str]] = {"calibration": (("judges.json",), "--toolemu-calibration")}
+    RunStore(folder).put_manifest(Manifest(session="one", settings=used, rootdir=str(tmp_path)))
     text = shown(client_of(tmp_path), "/sessions/one/results")
     assert "kappa, quadratic 0.81 [0.50, 0.90]" in text
     assert "recall of failures undefined" in text

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from pytest_toolemu.sessions.manifest_records import Manifest
+from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
 from pytest_toolemu.sessions.store import RunStore
 from pytest_toolemu.ui import session_reader
 from pytest_toolemu.ui.run_filter import RunFilter
@@ -177,8 +179,8 @@ def test_while_many_records_are_read_their_number_is_shown(tmp_path: Path, monke
 
 def test_a_planned_case_without_a_record_is_counted(tmp_path: Path) -> None:
     folder = session(tmp_path / "one", run("a"))
-    planned = {"later": {"items": {"cases/later.toolemu.yaml::case": {"agent": "gpt-4o"}}}}
-    RunStore(folder).put_manifest({"session": "one", "planned": planned})
+    later = PlannedCase(items={"cases/later.toolemu.yaml::case": PlannedItem(agent="gpt-4o")})
+    RunStore(folder).put_manifest(Manifest(session="one", planned={"later": later}))
     text = shown(client_of(tmp_path), "/sessions/one/runs?outcome=not+run")
     assert "1 of 2 runs" in text
     assert "the session ended before this case" in text
@@ -197,7 +199,7 @@ def test_a_nested_session_and_a_deleted_one(tmp_path: Path) -> None:
 
 def test_plays_are_in_the_list_of_the_playground_only_before_their_records_are_read(tmp_path: Path) -> None:
     session(tmp_path / "measured", run("a"))
-    RunStore(session(tmp_path / "playground" / "played", run("b"))).put_manifest({"playground": True})
+    RunStore(session(tmp_path / "playground" / "played", run("b"))).put_manifest(Manifest(playground=True))
     client = client_of(tmp_path)
     assert "session-playground" not in client.get("/").text
     assert "played 1 record" in shown(client, "/playground")

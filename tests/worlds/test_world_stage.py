@@ -98,7 +98,7 @@ def test_each_missing_world_is_built_once_for_all_trials(
     again.assert_outcomes(passed=3)
     assert len(prompts(server)) == 2
     assert files(project) == before
-    assert "worlds" not in newest(project, "session.json")
+    assert newest(project, "session.json")["worlds"] is None
 
 
 @WORKERS

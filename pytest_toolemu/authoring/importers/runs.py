@@ -34,10 +34,11 @@ from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.verdict import PASSING, Verdict, decide
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import show
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore
 
 ORIGIN: Final = "imported from"
-"""The key of the imported file, in ``versions`` of a run (with the line number) and in the manifest of their folder."""
+"""The key of the imported file, with the line number, in ``versions`` of a run."""
 
 # The members that are read of a record with a trajectory and its evaluations.
 _MEMBERS: Final = {"trajectory", "evaluations", "agent_model", "quantization", "emulator_model"}
@@ -106,7 +107,7 @@ def write_runs(runs: Sequence[Run], target: Path) -> int:
     """
     store = RunStore(target)
     manifest = store.manifest()
-    if manifest and ORIGIN not in manifest:
+    if not manifest.is_empty and not manifest.imported_from:
         raise UsageError(f"{target}: contains the runs of a session; name another folder")
     target.mkdir(parents=True, exist_ok=True)
     updated = 0
@@ -115,7 +116,7 @@ def write_runs(runs: Sequence[Run], target: Path) -> int:
         updated += path.is_file()
         store.put(_joined(load_run(path), run) if path.is_file() else run)
     files = {run.versions[ORIGIN].rpartition(":")[0] for run in runs}
-    store.put_manifest({"session": target.name, ORIGIN: sorted(files | set(manifest.get(ORIGIN, ())))})
+    store.put_manifest(Manifest(session=target.name, imported_from=tuple(sorted(files.union(manifest.imported_from)))))
     return updated
 
 

@@ -222,11 +222,10 @@ def judged_sessions(sessions: Sequence[Path], batch: bool) -> list[Path]:
 
 def _sources(folder: Path) -> list[Path]:
     """Return the sessions that an unfinished batch in this folder judges, or the folder itself if it has none."""
-    from pytest_toolemu.sessions.manifest_records import JUDGED_FROM
     from pytest_toolemu.sessions.reader import manifest_of
 
     state = _unfinished(folder)
-    return [folder] if state is None else list(map(Path, manifest_of(folder).get(JUDGED_FROM, ())))
+    return [folder] if state is None else list(map(Path, manifest_of(folder).judged_from))
 
 
 def _unfinished(folder: Path) -> BatchState | None:

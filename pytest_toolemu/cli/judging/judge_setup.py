@@ -91,9 +91,8 @@ def new_store(
     from pytest_toolemu.core.identity import component_name, identity_of
     from pytest_toolemu.formats.files.private_folders import make_folder
     from pytest_toolemu.sessions.deferred_judging import deciding_settings
-    from pytest_toolemu.sessions.manifest_records import JUDGED_FROM
+    from pytest_toolemu.sessions.manifest_records import Manifest
     from pytest_toolemu.sessions.planned_cases import left_out, to_judge
-    from pytest_toolemu.sessions.planned_records import PLANNED
     from pytest_toolemu.sessions.reader import manifest_of
     from pytest_toolemu.sessions.session_id import session_id
     from pytest_toolemu.sessions.store import RunStore
@@ -108,17 +107,18 @@ def new_store(
     manifests = [manifest_of(session) for session in sessions]
     planned = left_out(sessions, manifests)
     for case, content in to_judge(runs, manifests).items():
-        planned[case] = {**content, "items": {**planned.get(case, {}).get("items", {}), **content["items"]}}
+        unrecorded = planned[case].items if case in planned else {}
+        planned[case] = content.with_items({**unrecorded, **content.items})
     store.put_manifest(
-        {
-            "session": store.folder.name,
-            "judges": names,
-            JUDGED_FROM: [str(session) for session in sessions],
-            "cases": current_cases.files if current_cases else {},
-            "settings": {**settings.as_json(), **deciding_settings(manifests)},
-            "versions": versions(),
-            PLANNED: planned,
-        }
+        Manifest(
+            session=store.folder.name,
+            judges=tuple(names),
+            judged_from=tuple(map(str, sessions)),
+            cases=current_cases.files if current_cases else {},
+            settings={**settings.with_sources(), **deciding_settings(manifests)},
+            versions=versions(),
+            planned=planned,
+        )
     )
     return store
 
@@ -130,12 +130,12 @@ def _refuse_other_judges(store: RunStore, names: list[str]) -> None:
 
     if not any(store.folder.glob(RUNS)):
         return
-    earlier = store.manifest().get("judges")
-    if earlier is None:
+    earlier = store.manifest().judges
+    if not earlier:
         raise UsageError(
             f"{store.folder}: contains runs that 'toolemu judge' did not write; name another folder with --to"
         )
-    if earlier != names:
+    if earlier != tuple(names):
         raise UsageError(f"{store.folder}: contains runs judged by {', '.join(earlier)}; name another folder with --to")
 
 

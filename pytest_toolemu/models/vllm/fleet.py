@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.spec import ServedEndpoint
@@ -83,18 +83,9 @@ class ServerFleet:
         for server in self.servers:
             server.stop()
 
-    def as_json(self) -> list[dict[str, Any]]:
-        """Return model, command, version, and log of each server, for the session's manifest."""
-        return [
-            {
-                "model": server.plan.model,
-                "command": server.command,
-                "version": self._versions.get(server.plan.model),
-                "log": server.log.name,
-            }
-            for server in self.servers
-            if server.command
-        ]
+    def version_of(self, server: VllmServer) -> str | None:
+        """Return the version of vLLM that a server runs; None if the server never answered."""
+        return self._versions.get(server.plan.model)
 
     def _watch(self, on_death: OnDeath) -> None:
         dying_since: dict[str, float] = {}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,7 +12,7 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.plugin.collection.agent_configs import agent_title, label_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
-from pytest_toolemu.sessions.planned_records import PLANNED, PlannedCase, PlannedItem
+from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary
@@ -39,32 +38,17 @@ def case_plan(items: Iterable[pytest.Item]) -> dict[str, PlannedCase]:
     }
 
 
-def stored_plan(manifest: Mapping[str, Any]) -> dict[str, PlannedCase]:
-    """Return the plan in a session's manifest."""
-    return {
-        name: PlannedCase.model_validate_json(json.dumps(content))
-        for name, content in manifest.get(PLANNED, {}).items()
-    }
-
-
-def plan_as_json(plan: Mapping[str, PlannedCase]) -> dict[str, Any]:
-    """Return the plan as a manifest stores it."""
-    return {name: case.model_dump(mode="json", exclude_unset=True) for name, case in plan.items()}
-
-
 def with_outcomes(
     plan: Mapping[str, PlannedCase], runs: Mapping[str, RunSummary], skipped: Iterable[str]
 ) -> dict[str, PlannedCase]:
     """Return the plan without skipped items. Items that left no record state the outcome and the reason."""
     skipped_ids = frozenset(skipped)
     return {
-        name: case.model_copy(
-            update={
-                "items": {
-                    nodeid: _with_outcome(item, runs.get(nodeid))
-                    for nodeid, item in case.items.items()
-                    if nodeid not in skipped_ids
-                }
+        name: case.with_items(
+            {
+                nodeid: _with_outcome(item, runs.get(nodeid))
+                for nodeid, item in case.items.items()
+                if nodeid not in skipped_ids
             }
         )
         for name, case in plan.items()

@@ -5,20 +5,18 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, late_gates
 from pytest_toolemu.analysis.gates.gate_decision import Decision, GatesWithBaseline
 from pytest_toolemu.analysis.gates.watched_gate import PlannedRuns
-from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.plugin.collection.case_plan import stored_plan
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.plugin.session import TerminalNote
+from pytest_toolemu.sessions.planned_cases import planned_run
 from pytest_toolemu.sessions.planned_records import PlannedCase
 
 
@@ -72,7 +70,7 @@ class EarlyStop:
     def _decisions(self) -> EarlyDecisions | None:
         """The gates with the planned runs; None if some gate cannot be decided early."""
         # An xdist controller collects nothing; its workers have stored the plan.
-        plan = self._session.case_plan or stored_plan(self._services.files.store.manifest())
+        plan = self._session.case_plan or self._services.files.store.manifest().planned
         planned = planned_runs(plan, self._session.nodeids)
         transport, decisions = self._services.transport, EarlyDecisions(self._gates, planned, self._error)
         reasons = late_gates(self._gates, planned)
@@ -90,8 +88,7 @@ def planned_runs(plan: dict[str, PlannedCase], nodeids: Sequence[str]) -> list[P
     position = {nodeid: number for number, nodeid in enumerate(nodeids)}
     planned = []
     for name, case in plan.items():
-        fields: dict[str, Any] = case.model_dump(exclude={"items"})
-        run = RunSummary(case=name, **fields)
+        run = planned_run(name, case)
         values = {dimension: slice_values(run, dimension) for dimension in DIMENSIONS}
         for agent in dict.fromkeys(item.agent for item in case.items.values()):
             items = [nodeid for nodeid, item in case.items.items() if item.agent == agent]

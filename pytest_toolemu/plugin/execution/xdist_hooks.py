@@ -72,18 +72,15 @@ class XdistHooks:
         if _is_case(crashitem):
             from pytest_toolemu.plugin.output.run_property import summary_of_crash
 
-            self._session.run_summaries[crashitem] = summary_of_crash(crashitem, self._slices(crashitem))
+            self._session.run_summaries[crashitem] = summary_of_crash(
+                crashitem,
+                self._services.files.store.manifest().planned,  # which the workers have stored
+            )
             transport = self._services.transport
             if transport is not None and crashitem in self._session.nodeids:
                 worker = report.node.gateway.id
                 transport.report_crashed_item(worker, self._session.nodeids.index(crashitem))
                 report.longrepr = f"{report.longrepr}{self._cases_in_flight(transport.cases_running_on(worker))}"
-
-    def _slices(self, nodeid: str) -> dict[str, Any]:
-        """Return the slices that a case is in, as the workers have stored them with the plan of the session."""
-        case = nodeid.rpartition("::")[2].partition("[")[0]
-        planned = self._services.files.store.manifest().get("planned", {}).get(case, {})
-        return {key: value for key, value in planned.items() if key != "items"}
 
     def _worker_input(self, node: Any) -> WorkerInput:
         from pytest_toolemu.plugin.execution.connections import connect_worker

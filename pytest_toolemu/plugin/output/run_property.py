@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary
+    from pytest_toolemu.sessions.planned_records import PlannedCase
 
 PROPERTY = "toolemu"
 """The user property that holds the run summary."""
@@ -43,19 +44,20 @@ def run_summary_of(report: pytest.TestReport) -> RunSummary | None:
     return run if run.outcome else run.model_copy(update=failed)
 
 
-def summary_of_crash(nodeid: str, slices: Mapping[str, Any]) -> RunSummary:
-    """Return a summary for a case whose worker died before it could report; ``slices`` are fields about the case."""
-    from pytest_toolemu.analysis.run_summary import RunSummary
+def summary_of_crash(nodeid: str, plan: Mapping[str, PlannedCase]) -> RunSummary:
+    """Return a summary for a case whose worker died before it could report; ``plan`` is that of the session."""
+    from pytest_toolemu.sessions.planned_cases import planned_run
+    from pytest_toolemu.sessions.planned_records import PlannedCase
 
     name, _, label = nodeid.rpartition("::")[2].partition("[")
-    fields = {
-        "case": name,
-        "agent": label.removesuffix("]") or "custom agent",
-        "item": nodeid,
-        "outcome": "broken",
-        "reason": "the worker process died while it ran this case",
-    }
-    return RunSummary.from_json({**slices, **fields})
+    return planned_run(
+        name,
+        plan.get(name, PlannedCase(items={})),
+        nodeid,
+        agent=label.removesuffix("]") or "custom agent",
+        outcome="broken",
+        reason="the worker process died while it ran this case",
+    )
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.sessions.manifest_records import ShardManifest
+from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.reader import refuse_playground, sessions_below
-from pytest_toolemu.sessions.resume import RESUMED, SAME
+from pytest_toolemu.sessions.resume import SAME
 from pytest_toolemu.sessions.store import RUNS, RunStore, mark_of
-from pytest_toolemu.sessions.stored_settings import stored_setting
+from pytest_toolemu.settings import SettingValue
 
 # Settings that all sessions must share, because they change runs, verdicts, or decisions.
 _SHARED: Final = (
@@ -33,7 +34,7 @@ class MergeInput:
     """
 
     folder: Path
-    manifest: dict[str, Any]
+    manifest: Manifest
     shard_manifest: ShardManifest | None
 
     @classmethod
@@ -49,7 +50,7 @@ class MergeInput:
 
     def resumes(self, other: MergeInput) -> bool:
         """Return whether this session resumed the other one."""
-        names = self.manifest.get(RESUMED, ())
+        names = self.manifest.resumed_from
         return any((self.folder.parent / name).resolve() == other.folder.resolve() for name in names)
 
 
@@ -70,32 +71,30 @@ def read_inputs(folders: Iterable[Path]) -> list[MergeInput]:
 
 def differences(inputs: Sequence[MergeInput]) -> list[str]:
     """Return a line for each difference because of which the sessions cannot be merged; empty if there is none."""
-    sessions = [one for one in inputs if one.manifest]
-    shards = [one for one in inputs if one.shard_manifest or one.manifest]
+    sessions = [one for one in inputs if not one.manifest.is_empty]
+    shards = [one for one in inputs if one.shard_manifest or not one.manifest.is_empty]
     lines = [_differ(name, sessions, partial(_setting, name)) for name in _SHARED]
     lines += [
-        _differ("models", sessions, lambda one: one.manifest.get("models")),
-        _differ(
-            "version of pytest-toolemu", sessions, lambda one: one.manifest.get("versions", {}).get("pytest-toolemu")
-        ),
-        _differ("datasets", sessions, lambda one: sorted(map(_edition, one.manifest.get("datasets", ())))),
-        _differ("number of shards", shards, lambda one: one.shard_manifest and one.shard_manifest.count),
+        _differ("models", sessions, lambda one: one.manifest.models),
+        _differ("version of pytest-toolemu", sessions, lambda one: one.manifest.versions.get("pytest-toolemu")),
+        _differ("datasets", sessions, lambda one: tuple(sorted(map(_edition, one.manifest.datasets)))),
+        _differ("number of shards", shards, lambda one: one.shard_manifest.count if one.shard_manifest else None),
         _differ("collected items", shards, lambda one: _collection(one.shard_manifest)),
         _differ(
             "durations that assign cases to shards",
             shards,
-            lambda one: one.shard_manifest and one.shard_manifest.durations,
+            lambda one: one.shard_manifest.durations if one.shard_manifest else None,
         ),
     ]
     return [line for line in lines if line]
 
 
-def _setting(name: str, one: MergeInput) -> Any:
-    return stored_setting(one.manifest, name)
+def _setting(name: str, one: MergeInput) -> SettingValue:
+    return one.manifest.setting(name)
 
 
-def _edition(dataset: dict[str, Any]) -> str:
-    return " ".join(str(dataset[key]) for key in sorted(dataset))
+def _edition(dataset: Edition) -> str:
+    return f"{dataset.name} {dataset.sha256} {dataset.version}"
 
 
 def _collection(shard: ShardManifest | None) -> str | None:
@@ -110,15 +109,15 @@ def difference_line(name: str, folders_by_value: Iterable[tuple[str, Iterable[Pa
     return f"{name}: " + "; ".join(f"{value} in {_some(folders)}" for value, folders in values)
 
 
-def _differ(name: str, inputs: Iterable[MergeInput], value: Callable[[MergeInput], Any]) -> str:
+def _differ(name: str, inputs: Iterable[MergeInput], value: Callable[[MergeInput], SettingValue]) -> str:
     folders: dict[str, list[Path]] = {}
     for one in inputs:
         folders.setdefault(_shown(value(one)), []).append(one.folder)
     return difference_line(name, folders.items())
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
+def _shown(value: SettingValue) -> str:
+    if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
     return "none" if value in (None, "") else value if isinstance(value, str) else json.dumps(value)
 

@@ -7,21 +7,23 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.analysis.agent_summary import total_costs
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.summary_of_run import summary_of
 from pytest_toolemu.core.identity import component_name
+from pytest_toolemu.core.messages import Role
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import PARTS, join_parts, part_path, read_run_file
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.files.private_folders import is_private, make_subfolder
-from pytest_toolemu.models.pricing import Prices, costs_of
+from pytest_toolemu.models.pricing import Cost, Prices, costs_of
+from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.merging.merge_conflicts import choose
 from pytest_toolemu.sessions.merging.merge_inputs import (
     MergeInput,
@@ -32,17 +34,12 @@ from pytest_toolemu.sessions.merging.merge_inputs import (
 )
 from pytest_toolemu.sessions.merging.merged_folder import refuse_foreign, replace_folder
 from pytest_toolemu.sessions.planned_cases import combined, completed
-from pytest_toolemu.sessions.planned_records import PLANNED
 from pytest_toolemu.sessions.reader import prices_of
 from pytest_toolemu.sessions.shard_assignment import DURATIONS
 from pytest_toolemu.sessions.store import RunStore
-from pytest_toolemu.sessions.stored_settings import stored_setting
-from pytest_toolemu.sessions.world_builds import WORLDS, merged_builder_cost, merged_worlds
+from pytest_toolemu.sessions.world_builds import merged_worlds
 
 _SHOWN: Final = 20
-
-MERGED: Final = "merged_from"
-"""Key of a manifest: the folders of the sessions that were merged."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +71,14 @@ def merge_sessions(folders: Iterable[Path], into: Path, without: Collection[int]
     chosen = {name: choose(name, inputs) for name in names}
     if not chosen:
         raise UsageError("the sessions have no runs: there is nothing to merge; run cases first")
-    manifest = _manifest(inputs, into, shards, gaps)
-    world = stored_setting(manifest, "world")
+    manifests = completed([one.folder for one in inputs], [one.manifest for one in inputs])
+    first = next((manifest for manifest in manifests if not manifest.is_empty), Manifest())
     runs, files = _read(
         [record.path for record in chosen.values()],
         prices_of(one.folder for one in inputs),
-        has_built_worlds=world == "built",
+        has_built_worlds=first.text_setting("world") == "built",
     )
-    costs = {role: asdict(cost) for role, cost in total_costs(runs).items()}
-    manifest["cost"] = {**costs, **merged_builder_cost(one.manifest for one in inputs)}
-    _write(into, files, manifest, durations(runs))
+    _write(into, files, _manifest(first, inputs, into, shards, gaps, runs), durations(runs))
     moved = tuple(run.model_copy(update={"path": str(into / Path(run.path).name)}) for run in runs)
     notes = (*gaps.values(), *(record.conflict for record in chosen.values() if record.conflict))
     return MergedSession(moved, len(inputs), shards, notes)
@@ -117,25 +112,31 @@ def _refuse_gaps(gaps: Mapping[int, str], without: Collection[int]) -> None:
 
 
 def _manifest(
-    inputs: Sequence[MergeInput], into: Path, shards: ShardCoverage | None, gaps: Mapping[int, str]
-) -> dict[str, Any]:
-    """Return the manifest of the first session with everything replaced that belongs to one shard only."""
-    manifests = completed([one.folder for one in inputs], [one.manifest for one in inputs])
-    first = next(filter(None, manifests), {})
-    settings = {name: value for name, value in first.get("settings", {}).items() if name != "shard"}
-    return {
-        **first,
-        "session": into.name,
-        "settings": settings,
-        "resumed_from": [],
-        PLANNED: combined(one.manifest for one in inputs),
-        "not_run": sum(map(len, shards.incomplete.values())) if shards else 0,
-        WORLDS: merged_worlds([one.manifest for one in inputs]),
-        "servers": [server for one in inputs for server in one.manifest.get("servers", ())],
-        MERGED: [os.path.relpath(one.folder, into.parent) for one in inputs],
-        "shards": shards.count if shards else None,
-        "missing": list(gaps.values()),
-    }
+    first: Manifest,
+    inputs: Sequence[MergeInput],
+    into: Path,
+    shards: ShardCoverage | None,
+    gaps: Mapping[int, str],
+    runs: Sequence[RunSummary],
+) -> Manifest:
+    """Return the first manifest with everything replaced that belongs to one session only."""
+    manifests = [one.manifest for one in inputs]
+    builder_costs = [cost for manifest in manifests if (cost := manifest.cost.get("builder"))]
+    builder_cost: dict[Role, Cost] = {"builder": sum(builder_costs, Cost())} if builder_costs else {}
+    merged = Manifest(
+        session=into.name,
+        settings={name: value for name, value in first.settings.items() if name != "shard"},
+        resumed_from=(),
+        planned=combined(manifests),
+        not_run=sum(map(len, shards.incomplete.values())) if shards else 0,
+        worlds=merged_worlds([manifest.worlds for manifest in manifests if manifest.worlds]),
+        servers=tuple(server for manifest in manifests for server in manifest.servers),
+        merged_from=tuple(os.path.relpath(one.folder, into.parent) for one in inputs),
+        shards=shards.count if shards else None,
+        missing=tuple(gaps.values()),
+        cost=total_costs(runs) | builder_cost,
+    )
+    return first.model_copy(update={name: getattr(merged, name) for name in merged.model_fields_set})
 
 
 def _read(paths: Iterable[Path], prices: Prices, *, has_built_worlds: bool) -> tuple[list[RunSummary], dict[str, Path]]:
@@ -185,7 +186,7 @@ def _difference(name: str, by_folder: Mapping[Path, set[str]]) -> str:
     return difference_line(name, folders.items())
 
 
-def _write(into: Path, files: Mapping[str, Path], manifest: dict[str, Any], seconds: Mapping[str, float]) -> None:
+def _write(into: Path, files: Mapping[str, Path], manifest: Manifest, seconds: Mapping[str, float]) -> None:
     """Write the folder, whole or not at all. Files are linked if possible, as they are only ever replaced."""
     sources = {path.parent for name, path in files.items() if "/" not in name}
     # As private as the most private of the sessions.

@@ -28,6 +28,6 @@ class PlayRecords:
         if self._store is None:
             is_private = settings.run_dir_mode == "private"
             self._store = RunStore.create(self._parent, session_id(), private=is_private)
-        run, path = stored(self._store, [*self._runs, run], settings, f"play {play_id}", playground=True)
+        run, path = stored(self._store, [*self._runs, run], settings, f"play {play_id}", is_played=True)
         self._runs.append(run)
         return run, path

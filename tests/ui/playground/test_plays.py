@@ -52,7 +52,7 @@ def test_records_are_in_marked_sessions_and_equal_plays_have_their_own(playgroun
     assert len({*records}) == 2
     (folder,) = {record.parent for record in records}
     assert folder.parent == playground.directory / "playground"
-    assert manifest_of(folder)["playground"] is True
+    assert manifest_of(folder).playground
 
 
 def test_a_person_can_give_up(playground: Playground) -> None:
