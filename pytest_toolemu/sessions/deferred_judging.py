@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.sessions.manifest_records import Manifest
-from pytest_toolemu.settings import OPTIONS, SettingValue
+from pytest_toolemu.settings import OPTIONS, SettingValue, is_gate_file
 
 _JUDGING: Final = ("evaluator", "helpfulness", "checks")
 _DECIDING: Final = ("gate", "calibration")
@@ -30,7 +30,7 @@ def deciding_settings(manifests: Sequence[Manifest]) -> dict[str, tuple[SettingV
     """
     root = Path(manifests[0].rootdir) if manifests else Path()
     return {
-        name: (tuple(_from_root(root, text) for text in manifests[0].list_setting(name)), source)
+        name: (tuple(_from_root(root, name, text) for text in manifests[0].list_setting(name)), source)
         for name, (_, source) in _common(manifests, _DECIDING).items()
     }
 
@@ -45,7 +45,9 @@ def _common(manifests: Sequence[Manifest], names: Sequence[str]) -> dict[str, tu
     return first
 
 
-def _from_root(root: Path, text: str) -> str:
+def _from_root(root: Path, name: str, text: str) -> str:
     """Return a file below the root of the session as an absolute path, and an expression unchanged."""
+    if name == "gate" and not is_gate_file(text):
+        return text
     path = root / text
     return str(path.absolute()) if path.is_file() else text

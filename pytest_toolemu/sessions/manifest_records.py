@@ -13,7 +13,7 @@ from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.sessions.planned_records import PlannedCase
-from pytest_toolemu.settings import MAX_SHARDS, OPTIONS, SettingValue
+from pytest_toolemu.settings import MAX_SHARDS, OPTIONS, SettingValue, is_gate_file
 
 Number = Annotated[float, Field(strict=False, ge=0, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -166,7 +166,9 @@ class Manifest(Record):
                 raise ValueError(f"the setting {name!r} is a single value")
             if name in _PATHS:
                 for text in value if isinstance(value, tuple) else (value,):
-                    _check_path(name, text)
+                    # A gate may also be an expression, which may be longer than the name of a file.
+                    if name != "gate" or is_gate_file(str(text)):
+                        _check_path(name, text)
             if name == "shard" and value is not None and not _SHARD.fullmatch(str(value)):
                 raise ValueError(f"the setting 'shard' is INDEX/COUNT, not {value!r}")
         return settings

@@ -34,7 +34,7 @@ from pytest_toolemu.settings.option_table import (
     Settings,
     SettingValue,
 )
-from pytest_toolemu.settings.option_values import MAX_SHARDS
+from pytest_toolemu.settings.option_values import MAX_SHARDS, is_gate_file
 from pytest_toolemu.settings.resolution import PREFIX, resolve, unknown_variables
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
     "applies_checks",
     "cascade_names",
     "fallback_parts",
+    "is_gate_file",
     "is_model",
     "judge_models",
     "provider_of",

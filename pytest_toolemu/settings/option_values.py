@@ -166,3 +166,8 @@ def named_path(text: str) -> str:
     if not (re.fullmatch(r"[\w.-]+", name) and equals and path):
         raise ValueError("NAME=PATH, with letters, digits, '.', '_', and '-' in the name")
     return text.strip()
+
+
+def is_gate_file(text: str) -> bool:
+    """Return whether the value of the option ``gate`` names a file; otherwise it is an expression."""
+    return text.endswith((".yaml", ".yml"))

@@ -21,8 +21,8 @@ from pytest_toolemu.analysis.gates.gate_metrics import METRIC_NAMES, MetricName
 from pytest_toolemu.analysis.slices import VALUES, Dimension
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document, Record, closest
+from pytest_toolemu.settings import is_gate_file
 
-SUFFIXES: Final = (".yaml", ".yml")
 LossLimit = Annotated[float, BeforeValidator(read_share)]
 _EXPRESSION: Final = re.compile(r"\s*([a-z_]+)\s*(<=|>=)\s*(\S.*?)\s*")
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+")
@@ -217,7 +217,7 @@ def read_gates(source: str, root: Path) -> Gates:
 
     DocumentError for a mistake in a file; UsageError for an invalid expression or a missing file.
     """
-    if not source.endswith(SUFFIXES):
+    if not is_gate_file(source):
         return Gates(gates=(_gate_of_expression(source),))
     path = root / source
     if not path.is_file():
