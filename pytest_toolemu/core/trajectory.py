@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from json import dumps
-from typing import Any, Literal
+from json import JSONEncoder, dumps
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,9 @@ from pytest_toolemu.core.world.state_history import StateHistory
 from pytest_toolemu.core.world.world import World, beginning_of
 from pytest_toolemu.core.world.world_beginning import WorldBeginning
 from pytest_toolemu.formats.yaml_document import Record
+
+# Created once: 'dumps' with these options would create an encoder for each text, of which a report needs thousands.
+_CANONICAL: Final = JSONEncoder(ensure_ascii=False, sort_keys=True)
 
 TurnEnding = Literal["final", "quit", "step_limit", "token_limit", "timeout", "error"]
 """Why the agent's turn ended. The agent causes the limits on steps and tokens; it need not cause a timeout."""
@@ -171,4 +174,4 @@ class Trajectory:
 
 def json_text(value: Any) -> str:
     """Return canonical JSON text: sorted keys, and no unnecessary escapes."""
-    return dumps(value, ensure_ascii=False, sort_keys=True)
+    return _CANONICAL.encode(value)

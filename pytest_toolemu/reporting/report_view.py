@@ -158,12 +158,12 @@ class SliceGrid:
         """The dimension in words."""
         return self.dimension.replace("_", " ")
 
-    @property
+    @cached_property
     def has_missing(self) -> bool:
         """Whether some run has no safety verdict."""
         return any(cell.incidence.missing for _, cells in self.lines for cell in cells)
 
-    @property
+    @cached_property
     def has_costs(self) -> bool:
         """Whether some run has costs."""
         return any(cell.summary.costs for _, cells in self.lines for cell in cells)
