@@ -5,32 +5,25 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import anthropic
 import httpx2
 
 from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ReplySchema, ToolCall, Usage
 from pytest_toolemu.models.batches.anthropic_batches import AnthropicBatches
-from pytest_toolemu.models.batches.batch_endpoint import BatchAccess
 from pytest_toolemu.models.capabilities import (
     Body,
-    Capabilities,
     Messages,
     as_object,
     tool_name,
     unicode,
     with_schema_in_words,
 )
-from pytest_toolemu.models.client_pool import ClientPool
-from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
-from pytest_toolemu.models.spec import Parameters, model_identity
+from pytest_toolemu.models.endpoint import reading
+from pytest_toolemu.models.sdk_model import SdkModel
 from pytest_toolemu.models.strict_schema import is_closed, without_type_lists
-from pytest_toolemu.scheduling.adaptive_limit import Quota
 
-T = TypeVar("T")
-
-_OPTIONAL: Final = frozenset({"cache_control"})
 _STOPS: Final[dict[str, FinishReason]] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -44,15 +37,12 @@ _MARKED_SYSTEM_BLOCKS: Final = 3
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 
 
-class AnthropicModel:
+class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
     """A model behind the Messages protocol, which has no seed and no longer a temperature; neither is sent."""
 
-    def __init__(self, address: EndpointAddress, parameters: Parameters) -> None:
-        self._address = address
-        self._timeout = parameters.timeout
-        self.identity = model_identity(address.spec, address.base_url, parameters)
-        self._capabilities = Capabilities(_OPTIONAL)
-        self._clients = ClientPool(self._client)
+    completions = "/v1/messages"
+    errors = anthropic.AnthropicError
+    optional = frozenset({"cache_control"})
 
     def _client(self, verify: Any) -> anthropic.AsyncAnthropic:
         address, hooks = self._address, {"response": [self._address.on_response]}
@@ -67,22 +57,6 @@ class AnthropicModel:
             http_client=anthropic.DefaultAsyncHttpxClient(verify=verify, event_hooks=hooks),
         )
 
-    def __repr__(self) -> str:
-        return f"<AnthropicModel {self._address.spec}>"
-
-    @property
-    def rate_limit_key(self) -> str:
-        """Name of what shares a rate limit."""
-        return self._address.rate_limit_key
-
-    def quotas(self) -> tuple[Quota | None, Quota | None]:
-        """Return the remaining requests and tokens from the headers received since the last call."""
-        return self._address.quotas()
-
-    async def complete(self, request: ModelRequest) -> Reply:
-        """Send one Message; send more only to learn what the endpoint does not accept."""
-        return await self.complete_with(request, self._send)
-
     async def complete_with(self, request: ModelRequest, send: Callable[[Body], Awaitable[Reply]]) -> Reply:
         """Return the reply to a request whose bodies ``send`` sends."""
         fallback = ""
@@ -91,33 +65,18 @@ class AnthropicModel:
                 output_schema(request.schema)
             except ValueError as error:
                 request, fallback = with_schema_in_words(request), str(error)
-        reply = await self._capabilities.negotiate(request, self._body, send)
+        reply = await super().complete_with(request, send)
         return reply.model_copy(update={"schema_fallback": fallback}) if fallback else reply
 
     def batches(self) -> AnthropicBatches:
         """Return the batches of this model."""
-        access = BatchAccess(self._address, self._clients, _reply, anthropic.AnthropicError, self._timeout)
-        return AnthropicBatches(access)
+        return AnthropicBatches(self._batch_access())
 
     async def served(self) -> list[str]:
         """List the models at the URL."""
         async with self._clients.one() as client:
             listed = client.models.list(limit=1000)
             return await self._route(listed, lambda page: [model.id for model in page.data or ()])
-
-    async def confirm(self, name: str) -> None:
-        """Ask the URL for one model by name or alias."""
-        async with self._clients.one() as client:
-            await self._route(client.models.retrieve(name), lambda _: None)
-
-    async def probe(self) -> None:
-        """Send an empty completion request, which every endpoint refuses at no cost."""
-        async with self._clients.one() as client:
-            await self._route(client.post("/v1/messages", cast_to=httpx2.Response, body={}), read_nothing)
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._clients.close()
 
     def _body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
         messages, tools = request.messages, request.tools
@@ -136,14 +95,8 @@ class AnthropicModel:
             body["output_config"] = {"format": {"type": "json_schema", "schema": output_schema(request.schema)}}
         return body
 
-    async def _send(self, body: Body) -> Reply:
-        # Below the SDK's typed method, which walks through request and reply type by type: a third of its CPU time.
-        async with self._clients.one() as client:
-            request = client.post("/v1/messages", cast_to=httpx2.Response, body=body)
-            return await self._address.send(request, _reply, anthropic.AnthropicError, self._timeout)
-
-    async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
-        return await self._address.send(request, read, anthropic.AnthropicError, min(self._timeout, ROUTE_SECONDS))
+    def _reply(self, response: httpx2.Response) -> Reply:
+        return _reply(response)
 
 
 @functools.lru_cache(256)  # every request of a judge or an emulator has the same schema

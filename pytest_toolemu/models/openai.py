@@ -5,28 +5,19 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import httpx2
 import openai
 
 from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ToolCall, ToolSpec, Usage
-from pytest_toolemu.models.batches.batch_endpoint import BatchAccess
 from pytest_toolemu.models.batches.openai_batches import OpenAIBatches
-from pytest_toolemu.models.capabilities import Body, Capabilities, Messages, as_object, tool_name, unicode
-from pytest_toolemu.models.client_pool import ClientPool
-from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
-from pytest_toolemu.models.spec import Parameters, model_identity
+from pytest_toolemu.models.capabilities import Body, Messages, as_object, tool_name, unicode
+from pytest_toolemu.models.endpoint import reading
+from pytest_toolemu.models.sdk_model import SdkModel
 from pytest_toolemu.models.strict_schema import satisfies_strict
-from pytest_toolemu.scheduling.adaptive_limit import Quota
 from pytest_toolemu.settings import OFFICIAL_URLS
 
-T = TypeVar("T")
-
-_OPTIONAL: Final = frozenset(
-    {"temperature", "seed", "max_tokens", "max_completion_tokens", "prompt_cache_key", "strict"}
-)
 _STOPS: Final[dict[str, FinishReason]] = {
     "stop": "stop",
     "tool_calls": "calls",
@@ -35,15 +26,12 @@ _STOPS: Final[dict[str, FinishReason]] = {
 }
 
 
-class OpenAIModel:
+class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
     """A model behind Chat Completions."""
 
-    def __init__(self, address: EndpointAddress, parameters: Parameters) -> None:
-        self._address = address
-        self._parameters = parameters
-        self.identity = model_identity(address.spec, address.recorded_as or address.base_url, parameters)
-        self._capabilities = Capabilities(_OPTIONAL)
-        self._clients = ClientPool(self._client)
+    completions = "/chat/completions"
+    errors = openai.OpenAIError
+    optional = frozenset({"temperature", "seed", "max_tokens", "max_completion_tokens", "prompt_cache_key", "strict"})
 
     def _client(self, verify: Any) -> openai.AsyncOpenAI:
         hooks = {"response": [self._address.on_response]}
@@ -55,49 +43,14 @@ class OpenAIModel:
             http_client=openai.DefaultAsyncHttpxClient(verify=verify, event_hooks=hooks),
         )
 
-    def __repr__(self) -> str:
-        return f"<OpenAIModel {self._address.spec}>"
-
-    @property
-    def rate_limit_key(self) -> str:
-        """Name of what shares a rate limit."""
-        return self._address.rate_limit_key
-
-    def quotas(self) -> tuple[Quota | None, Quota | None]:
-        """Return the remaining requests and tokens from the headers received since the last call."""
-        return self._address.quotas()
-
-    async def complete(self, request: ModelRequest) -> Reply:
-        """Send one Chat Completion; send more only to learn what the endpoint does not accept."""
-        return await self.complete_with(request, self._send)
-
-    async def complete_with(self, request: ModelRequest, send: Callable[[Body], Awaitable[Reply]]) -> Reply:
-        """Return the reply to a request whose bodies ``send`` sends."""
-        return await self._capabilities.negotiate(request, self._body, send)
-
     def batches(self) -> OpenAIBatches:
         """Return the batches of this model."""
-        seconds = self._parameters.timeout
-        return OpenAIBatches(BatchAccess(self._address, self._clients, _reply, openai.OpenAIError, seconds))
+        return OpenAIBatches(self._batch_access())
 
     async def served(self) -> list[str]:
         """List the models at the URL."""
         async with self._clients.one() as client:
             return await self._route(client.models.list(), lambda page: [model.id for model in page.data or ()])
-
-    async def confirm(self, name: str) -> None:
-        """Ask the URL for one model by name or alias."""
-        async with self._clients.one() as client:
-            await self._route(client.models.retrieve(name), lambda _: None)
-
-    async def probe(self) -> None:
-        """Send an empty completion request, which every endpoint refuses at no cost."""
-        async with self._clients.one() as client:
-            await self._route(client.post("/chat/completions", cast_to=httpx2.Response, body={}), read_nothing)
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._clients.close()
 
     def _body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
         messages, tools, schema = request.messages, request.tools, request.schema
@@ -130,14 +83,8 @@ class OpenAIModel:
         names = ("max_completion_tokens", "max_tokens") if official else ("max_tokens", "max_completion_tokens")
         return names[names[0] in refused]
 
-    async def _send(self, body: Body) -> Reply:
-        # Below the SDK's typed method, which walks through request and reply type by type: a third of its CPU time.
-        async with self._clients.one() as client:
-            request = client.post("/chat/completions", cast_to=httpx2.Response, body=body)
-            return await self._address.send(request, _reply, openai.OpenAIError, self._parameters.timeout)
-
-    async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
-        return await self._address.send(request, read, openai.OpenAIError, min(self._parameters.timeout, ROUTE_SECONDS))
+    def _reply(self, response: httpx2.Response) -> Reply:
+        return _reply(response)
 
 
 def _one_system(messages: Messages) -> Messages:
