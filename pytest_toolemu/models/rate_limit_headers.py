@@ -21,7 +21,9 @@ _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 def quotas(headers: Mapping[str, str]) -> tuple[Quota | None, Quota | None]:
     """Return the quotas of requests and of tokens; None if the headers are missing or cannot be read."""
-    return _quota(headers, "requests"), _quota(headers, "tokens")
+    # The headers of the HTTP library are searched one by one for each name, and most responses have none of these.
+    by_name = {name.lower(): value for name, value in headers.items()}
+    return _quota(by_name, "requests"), _quota(by_name, "tokens")
 
 
 def _quota(headers: Mapping[str, str], unit: str) -> Quota | None:

@@ -32,7 +32,7 @@ class PassedModel:
         """Send the program's request; ModelError if the provider fails."""
         del request  # it was derived from the program's request, which is sent as it is
         body, headers = await asyncio.to_thread(self._exchange.fetch, self.label)
-        self._quotas = quotas({name.lower(): value for name, value in headers.items()})
+        self._quotas = quotas(dict(headers.items()))
         request_id = headers.get("x-request-id") or headers.get("request-id")
         return reply_of(body, headers.get("content-type", ""), request_id)
 
