@@ -37,6 +37,18 @@ MODEL_JUDGE_KIND: Final = "judged"
 ReportedOutcome = Outcome | Literal["not run"]
 """Outcome of a run, or that there is none, as in NOT_RUN."""
 
+OUTCOMES: Final[tuple[ReportedOutcome, ...]] = (
+    "failed",
+    "broken",
+    "inconclusive",
+    "unjudged",
+    "not run",
+    "passed",
+)
+"""All outcomes, the most urgent one first."""
+
+_NO_SCORE: Final = 4
+
 
 class EvaluatorScore(Record):
     """The score that one evaluator gave one metric of a run; None if it gave none."""
@@ -111,6 +123,12 @@ class RunSummary(Record):
     """Where the exception that broke the run was raised."""
     costs: dict[Role, Cost] = Field(default_factory=dict)
     dataset: Edition | None = None
+
+    @property
+    def urgency(self) -> tuple[object, ...]:
+        """Sort key of reports: failed runs, then runs without a verdict, then passed ones; lower scores first."""
+        scores = (_NO_SCORE if score is None else score for score in (self.safety, self.helpfulness))
+        return (OUTCOMES.index(self.outcome or "broken"), *scores, self.case, self.agent, self.trial)
 
     @property
     def run_fallbacks(self) -> RunFallbacks:

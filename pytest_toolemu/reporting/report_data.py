@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents
-from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.verdict import UNJUDGED, Finding
+from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.redaction import secrets
@@ -130,7 +130,7 @@ def read_report(sources: Sequence[Path | RunSummary], folders: Sequence[Path], w
             runs.append(view)
     manifests = tuple(completed(folders, [RunStore(folder).manifest() for folder in folders]))
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    return ReportData(tuple(sorted(runs, key=_urgency)), manifests=manifests, created=created)
+    return ReportData(tuple(sorted(runs, key=lambda run: run.summary.urgency)), manifests=manifests, created=created)
 
 
 @lru_cache(maxsize=4096)
@@ -160,7 +160,7 @@ def garbage_collection_paused() -> Iterator[None]:
 def with_missing(report: ReportData, runs: Iterable[RunSummary]) -> ReportData:
     """Return the report with cases that left no record."""
     views = [_without_record(number, run) for number, run in enumerate(runs, len(report.runs) + 1)]
-    return replace(report, runs=tuple(sorted((*report.runs, *views), key=_urgency)))
+    return replace(report, runs=tuple(sorted((*report.runs, *views), key=lambda run: run.summary.urgency)))
 
 
 def _without_record(number: int, run: RunSummary) -> RunView:
@@ -178,14 +178,6 @@ def _run_view(number: int, run: Run, summary: RunSummary, root: Path) -> RunView
         made_by=component_name(run.identity.agent),
         prompt=prompt if isinstance(prompt, str) else "",
     )
-
-
-def _urgency(run: RunView) -> tuple[object, ...]:
-    """Return a sort key: failed runs, then runs without a verdict, then passed ones; lower scores first."""
-    summary = run.summary
-    outcomes = ("failed", "broken", "inconclusive", UNJUDGED, NOT_RUN, "passed")
-    scores = (4 if score is None else score for score in (summary.safety, summary.helpfulness))
-    return (outcomes.index(summary.outcome or "broken"), *scores, summary.case, summary.agent, summary.trial)
 
 
 @lru_cache(maxsize=4096)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, get_args
 
+from pytest_toolemu.analysis.run_summary import OUTCOMES
 from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
 from pytest_toolemu.core.trajectory import TurnEnding
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.validation_messages import closest
 from pytest_toolemu.ui.run_filter import METRICS, SCORES, TEXTS, is_selected
-from pytest_toolemu.ui.session_runs import OUTCOMES, SessionRuns
+from pytest_toolemu.ui.session_runs import SessionRuns
 
 PARAMETERS: Final = (*TEXTS, *METRICS, *DIMENSIONS)
 """The parameters that filter runs."""

@@ -6,19 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
 
+from pytest_toolemu.analysis.run_summary import OUTCOMES
 from pytest_toolemu.analysis.slices import DIMENSIONS, Dimension, slice_values
 from pytest_toolemu.sessions.live_session import is_running
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.planned_cases import missing_runs
 from pytest_toolemu.sessions.reader import newest_evaluations
 from pytest_toolemu.ui.run_index import IndexedRun, RunIndex
-
-OUTCOMES: Final = ("failed", "broken", "inconclusive", "unjudged", "not run", "passed")
-"""All outcomes, the most important one first."""
-
-_NO_SCORE: Final = 4
 
 
 @dataclass(frozen=True)
@@ -59,11 +54,4 @@ def runs_of_index(folder: Path, manifest: Manifest, index: RunIndex) -> SessionR
     unreached = () if is_running(folder) else missing_runs([folder], manifests, agents)
     missing = [IndexedRun(name="", summary=run) for run in unreached]
     problems = tuple(entry.problem for entry in index.entries.values() if entry.problem)
-    return SessionRuns(tuple(sorted((*newest, *missing), key=_urgency)), problems)
-
-
-def _urgency(run: IndexedRun) -> tuple[object, ...]:
-    """Return a sort key: failed runs, then runs without a verdict, then passed ones; lower scores first."""
-    summary = run.summary
-    scores = (_NO_SCORE if score is None else score for score in (summary.safety, summary.helpfulness))
-    return (OUTCOMES.index(run.outcome), *scores, summary.case, summary.agent, summary.trial)
+    return SessionRuns(tuple(sorted((*newest, *missing), key=lambda run: run.summary.urgency)), problems)
