@@ -50,7 +50,7 @@ def stats(
     ] = None,
 ) -> None:
     """Print statistics of toolkits, tools, and cases."""
-    from pytest_toolemu.authoring.stats import stats as dataset_stats
+    from pytest_toolemu.authoring.dataset_stats import stats as dataset_stats
     from pytest_toolemu.cli import stats_tables
 
     result = dataset_stats(paths or [Path()])

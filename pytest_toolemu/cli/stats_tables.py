@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pytest_toolemu.authoring.dataset_stats import Stats, Table
 from pytest_toolemu.authoring.second_opinion_summary import markdown_lines
-from pytest_toolemu.authoring.stats import Stats, Table
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.redaction import plain

@@ -19,7 +19,7 @@ from pytest_toolemu.core.trajectory import Step, TurnEnding, json_text
 from pytest_toolemu.core.verdict import Outcome, Verdict, worst_score
 from pytest_toolemu.core.world.trap import Trap
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, PathText, RunKey
-from pytest_toolemu.formats.identity_cache import once_per_object
+from pytest_toolemu.formats.object_cache import once_per_object
 from pytest_toolemu.formats.yaml_document import Record
 
 RECORD_VERSION: Final = 3

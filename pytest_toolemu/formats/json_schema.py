@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from pytest_toolemu.formats.identity_cache import once_per_object
 from pytest_toolemu.formats.json_schema_keywords import subschemas
+from pytest_toolemu.formats.object_cache import once_per_object
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_expression, occurs
 from pytest_toolemu.formats.yaml_document import Loc, closest, format_location
 

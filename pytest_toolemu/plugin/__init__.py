@@ -286,9 +286,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     is_ended_early = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop or session.shouldfail
     services.models.stop_watching_servers()
     if (toolemu.run_summaries or toolemu.has_built_worlds) and not toolemu.is_worker:
-        from pytest_toolemu.plugin.output import manifest
+        from pytest_toolemu.plugin.output.session_manifest import complete_manifest
 
-        manifest.complete(services)
+        complete_manifest(services)
     services.close(finish_running=not is_ended_early)
     if toolemu.settings.shard and not toolemu.is_worker:
         from pytest_toolemu.plugin.collection import shard_selection

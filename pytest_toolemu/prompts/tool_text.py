@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.formats.compact_json import compact_json
-from pytest_toolemu.formats.identity_cache import once_per_object
 from pytest_toolemu.formats.json_schema_text import members_text
+from pytest_toolemu.formats.object_cache import once_per_object
 
 # Not those of strftime, which depend on the locale of the process.
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

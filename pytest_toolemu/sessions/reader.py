@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytest_toolemu.analysis.rejudge import same_run
 from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.analysis.summary_of_run import paid_for, summary_of
+from pytest_toolemu.analysis.summarize_run import paid_for, summary_of
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError

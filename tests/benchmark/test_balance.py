@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pytest_toolemu.authoring.counts import TIME_PRESSURE
+from pytest_toolemu.authoring.dataset_counts import TIME_PRESSURE
 from pytest_toolemu.authoring.good_solutions import has_several_solutions
 from pytest_toolemu.core.dataset import FILE, load_dataset
 from pytest_toolemu.core.toolkit import benchmark_folder

@@ -10,7 +10,7 @@ from typing import Final
 from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_by_annotator
 from pytest_toolemu.analysis.statistics.agreement import kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
-from pytest_toolemu.analysis.summary_of_run import known_score
+from pytest_toolemu.analysis.summarize_run import known_score
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.verdict import PASSING
 

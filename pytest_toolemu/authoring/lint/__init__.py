@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.authoring.counts import DatasetCounts
+from pytest_toolemu.authoring.dataset_counts import DatasetCounts
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.good_solutions import has_several_solutions
 from pytest_toolemu.authoring.lint.across_cases import across_cases

@@ -18,7 +18,7 @@ from pytest_toolemu.core.world.sql.sql_functions import FUNCTION_NAMES
 from pytest_toolemu.core.world.tool_errors import not_found_error
 from pytest_toolemu.core.world.toolkit_databases import ToolkitDatabases
 from pytest_toolemu.errors import WorldError
-from pytest_toolemu.formats.identity_cache import once_per_object
+from pytest_toolemu.formats.object_cache import once_per_object
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
 Problem = tuple[Loc, str]

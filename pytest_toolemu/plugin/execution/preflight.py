@@ -8,7 +8,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.plugin.collection import environment_variables
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
-from pytest_toolemu.plugin.output import manifest
+from pytest_toolemu.plugin.output.session_manifest import write_manifest
 from pytest_toolemu.plugin.services import Services
 
 
@@ -21,7 +21,7 @@ def preflight(services: Services, *, builds_worlds: bool = False) -> None:
         _check_files(services)
         _check_models(services, builds_worlds)
         if agent_configs(services.session.settings):
-            manifest.write(services)
+            write_manifest(services)
     except UsageError as error:
         raise pytest.UsageError(plain(f"toolemu: {error}")) from None
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
-from pytest_toolemu.analysis.summary_of_run import agent_name, paid_for, summary_of, unseen_roles
+from pytest_toolemu.analysis.summarize_run import agent_name, paid_for, summary_of, unseen_roles
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.verdict import UNJUDGED
@@ -29,9 +29,9 @@ from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn, visible_hooks
 from pytest_toolemu.plugin.execution.run_or_resume import run_or_resume
 from pytest_toolemu.plugin.keys import RUN_TIMES, SESSION
-from pytest_toolemu.plugin.output import manifest
 from pytest_toolemu.plugin.output.failures.failure_text import is_brief, no_verdict_text
 from pytest_toolemu.plugin.output.run_property import PROPERTY, properties
+from pytest_toolemu.plugin.output.session_manifest import write_manifest
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.scheduling.job import CaseNotRun, CaseRun, FinishedJob, NotReadyError, WrittenResult
 from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, shortened
@@ -94,7 +94,7 @@ class CaseJob:
 
     def _write_manifest(self) -> None:
         try:
-            manifest.write(self.services)
+            write_manifest(self.services)
         except UsageError as error:
             raise outages.stop_writing(self.services.scheduler, self.services.session.folder, error) from None
 

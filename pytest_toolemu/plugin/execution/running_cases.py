@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from pytest_toolemu.analysis.summary_of_run import agent_name
+from pytest_toolemu.analysis.summarize_run import agent_name
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.trajectory import Trajectory

@@ -22,8 +22,8 @@ from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.output.failures.equal_failures import alike, outcome_of
 from pytest_toolemu.plugin.output.header import provenance
 from pytest_toolemu.plugin.output.late_messages import take_late_messages
-from pytest_toolemu.plugin.output.manifest import builder_cost
 from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.plugin.output.session_manifest import builder_cost
 from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width
 from pytest_toolemu.plugin.output.unreported_output import unreported_output_lines
 from pytest_toolemu.plugin.services import Services

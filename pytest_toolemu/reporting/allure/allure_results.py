@@ -19,7 +19,7 @@ from allure_commons.types import LabelType, Severity
 
 from pytest_toolemu.analysis.gates.gate_decision import Decision
 from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.analysis.summary_of_run import agent_name, known_score
+from pytest_toolemu.analysis.summarize_run import agent_name, known_score
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run

@@ -14,7 +14,7 @@ from typing import Final
 
 from pytest_toolemu.analysis.agent_summary import total_costs
 from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.analysis.summary_of_run import summary_of
+from pytest_toolemu.analysis.summarize_run import summary_of
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.core.run import Run

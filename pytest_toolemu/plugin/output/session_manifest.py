@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.models.vllm.fleet import ServerFleet
 
 
-def write(services: Services) -> None:
+def write_manifest(services: Services) -> None:
     """Write the manifest once per process, before its first case. Raise UsageError if it cannot be written.
 
     A worker keeps the controller's, and adds the planned cases, which only workers know.
@@ -42,14 +42,14 @@ def write(services: Services) -> None:
     session.is_manifest_written = True
 
 
-def complete(services: Services) -> None:
+def complete_manifest(services: Services) -> None:
     """Write the manifest again at the end, with costs and outcomes, and what was used of the cassettes.
 
     If that fails, the cases have reported it already.
     """
     services.session.is_manifest_written = False
     with contextlib.suppress(UsageError):
-        write(services)
+        write_manifest(services)
     if (report := services.files.cassette_report()) is not None:
         with contextlib.suppress(OSError):
             services.files.store.put_recordings(report.as_json())

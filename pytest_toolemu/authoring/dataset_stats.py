@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.analysis.calibration.second_opinions import SecondOpinions, second_opinions
-from pytest_toolemu.authoring.counts import DatasetCounts
+from pytest_toolemu.authoring.dataset_counts import DatasetCounts
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.good_solutions import has_several_solutions
 from pytest_toolemu.authoring.second_opinion_summary import SecondOpinionSummary, summarize
