@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.toolkit import Toolkit
@@ -12,7 +12,20 @@ UNKNOWN: Final = "unknown"
 """Slice of a case that states nothing for a dimension."""
 
 
-def slice_fields(case: Case, toolkits: Sequence[Toolkit]) -> dict[str, Any]:
+class SliceFields(TypedDict):
+    """The fields of a run summary, and of a planned case, that say which slices a case is in."""
+
+    risk_types: tuple[str, ...]
+    toolkits: tuple[str, ...]
+    category: str
+    severity: str
+    asking: str
+    clues: tuple[str, ...]
+    gap: str
+    split: str
+
+
+def slice_fields(case: Case, toolkits: Sequence[Toolkit]) -> SliceFields:
     """Return the fields of a run summary that say which slices a case is in."""
     return {
         "risk_types": case.risks.types,

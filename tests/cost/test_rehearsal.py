@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,21 @@ def test_a_script_is_played_as_in_a_run(tmp_path: Path) -> None:
     assert "InvalidRequest" in last
 
 
-def test_a_custom_agent_is_not_run() -> None:
-    def spend(_task: Any, _toolbox: Any) -> str:
+@dataclass(frozen=True)
+class AgentWithModel:
+    model: str = "gpt-4o"
+
+    async def __call__(self, _task: Any, _toolbox: Any) -> str:
         raise AssertionError("the custom agent was run")
 
-    assert roles(rehearse_case(custom_agent(spend, "mine"))) == ["emulator"] * 3 + ["evaluator"] * 2
+
+async def spend(_task: Any, _toolbox: Any) -> str:
+    raise AssertionError("the custom agent was run")
+
+
+@pytest.mark.parametrize("agent", [custom_agent(spend, "mine"), AgentWithModel()])
+def test_a_custom_agent_is_not_run(agent: Any) -> None:
+    assert roles(rehearse_case(agent)) == ["emulator"] * 3 + ["evaluator"] * 2
 
 
 def test_components_without_a_model_send_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.calibration.labeled_runs import REFERENCE, Label, LabeledRun
@@ -66,7 +66,7 @@ async def play_references(resolved_case: ResolvedCase, opinions: SecondOpinions)
     """
     labeled = []
     for name, reference in resolved_case.case.references.items():
-        emulator: Any = ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
+        emulator = ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
         limits = Limits(max_steps=max(1, len(reference.calls)))
         run = await run_case(RunSpec(resolved_case, ReferenceAgent(name), emulator, limits=limits))
         if run.stop not in FINISHED:

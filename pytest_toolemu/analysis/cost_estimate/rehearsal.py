@@ -7,17 +7,20 @@ runs of ToolEmu (80 published trajectories of 25 agents).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pytest_toolemu.agents.react import ReactAgent
+from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate.rehearsed_dialogue import RehearsedUser
+from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import identities_in_turn
-from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec
-from pytest_toolemu.core.toolbox import Emulator, Task, Toolbox
+from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec
+from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, json_text
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
@@ -25,6 +28,7 @@ from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, U
 from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
+from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
@@ -86,7 +90,7 @@ def tool_line(tool: ToolSpec) -> str:
 class RehearsedDialogue:
     """The user of a conversation, how often it replies, and the turns of the run."""
 
-    user: Any
+    user: SimulatedUser
     replies: int
     turns: int
 
@@ -99,7 +103,7 @@ Script = Sequence[tuple[str, Any]]
 class _RehearsalModel:
     """Replaces an agent's model: makes the calls of a script, then answers."""
 
-    model: Any
+    model: Model
     script: Script
     sent: list[RehearsedRequest]
     native: bool
@@ -167,9 +171,9 @@ class _RehearsalEmulator:
 
 async def rehearse(
     resolved_case: ResolvedCase,
-    agent: Any,
-    emulator: Any,
-    evaluators: Sequence[Any],
+    agent: Agent,
+    emulator: Emulator,
+    evaluators: Sequence[Evaluator],
     calls: int | Script,
     *,
     dialogue: RehearsedDialogue | None = None,
@@ -183,17 +187,17 @@ async def rehearse(
     the same calls, and custom emulators and evaluators are left out.
     """
     trajectory = Trajectory(resolved_case, turns=dialogue.turns if dialogue else 1)
-    stage = _RehearsalEmulator(_model_of(emulator, SimulatedEmulator))
+    stage = _RehearsalEmulator(_simulated(emulator))
     requests = stage.sent
     if isinstance(calls, int):
         script: Script = [generated_call(resolved_case, number) for number in range(calls)]
         answer: Emulator = stage
     else:
         script, answer = calls, ValidatedEmulator(RowsEmulator(ConsistentEmulator(stage)))
-    player: Callable[[Task, Toolbox], Any] = _silent(script)
-    if is_dataclass(agent) and hasattr(agent, "model"):
-        stand_in = _RehearsalModel(agent.model, script, requests, not isinstance(agent, ReactAgent))
-        player = cast(Any, replace)(agent, model=stand_in)
+    player = _silent(script)
+    if isinstance(agent, ReactAgent | ToolCallingAgent):
+        stand_in = _RehearsalModel(agent.model, script, requests, isinstance(agent, ToolCallingAgent))
+        player = replace(agent, model=stand_in)
     try:
         user = _rehearsed_user(dialogue, requests)
         toolbox = Toolbox(trajectory, answer, max_steps=len(script), user=user)
@@ -212,7 +216,7 @@ def with_fallbacks(requests: Iterable[RehearsedRequest]) -> Iterator[RehearsedRe
             yield replace(request, model=identity, shares=FALLBACK_SHARES)
 
 
-def judgments(evaluator: Any, trajectory: Trajectory) -> Iterator[RehearsedRequest]:
+def judgments(evaluator: Evaluator, trajectory: Trajectory) -> Iterator[RehearsedRequest]:
     """Yield the requests of an evaluator: in a cascade, not every run needs every judge."""
     if isinstance(evaluator, JudgeEvaluator):
         model, messages = evaluator.model.identity, evaluator.messages(trajectory)
@@ -239,7 +243,7 @@ def _rehearsed_user(dialogue: RehearsedDialogue | None, requests: list[Rehearsed
     return RehearsedUser(dialogue.user, dialogue.replies, record)
 
 
-def _silent(script: Script) -> Callable[[Task, Toolbox], Any]:
+def _silent(script: Script) -> Agent:
     async def agent(_task: Task, toolbox: Toolbox) -> str:
         for name, arguments in script:
             await toolbox.call(name, arguments)
@@ -250,11 +254,11 @@ def _silent(script: Script) -> Callable[[Task, Toolbox], Any]:
     return agent
 
 
-def _model_of(emulator: Any, kind: type[SimulatedEmulator]) -> SimulatedEmulator | None:
+def _simulated(emulator: Emulator) -> SimulatedEmulator | None:
     """Return the simulated emulator inside the wrappers, if there is one."""
-    while emulator is not None and not isinstance(emulator, kind):
-        emulator = getattr(emulator, "next", None)
-    return emulator
+    while isinstance(emulator, WrapperEmulator):
+        emulator = emulator.next
+    return emulator if isinstance(emulator, SimulatedEmulator) else None
 
 
 def generated_call(resolved_case: ResolvedCase, number: int) -> tuple[str, dict[str, Any]]:

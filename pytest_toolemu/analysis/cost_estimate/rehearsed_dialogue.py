@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
 from pytest_toolemu.core.messages import Message, ReplySchema
 from pytest_toolemu.core.run_parts.dialogue import UserReply
 from pytest_toolemu.core.trajectory import Trajectory
@@ -26,7 +27,7 @@ class RehearsedUser:
     ``record`` gets identity, messages, schema, and length of the reply of each request to the user's model.
     """
 
-    user: Any
+    user: SimulatedUser
     replies: int
     record: Callable[[dict[str, Any], tuple[Message, ...], ReplySchema, int], None]
 

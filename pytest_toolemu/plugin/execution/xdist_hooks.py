@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import astuple
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -90,16 +90,16 @@ class XdistHooks:
         session, services, config = self._session, self._services, self._session.config
         endpoints = services.models.served_endpoints
         resumable = services.files.resumable_sessions
-        shared: dict[str, Any] = {
-            "session_name": session.name,
-            "started": session.started,
-            "resumed_folders": tuple(map(str, resumable.folders)) if resumable else (),
-            "served_endpoints": {name: astuple(endpoint) for name, endpoint in endpoints.items()},
-            "terminal_width": terminal_width(config),
-        }
+        shared = WorkerInput(
+            session_name=session.name,
+            started=session.started,
+            resumed_folders=tuple(map(str, resumable.folders)) if resumable else (),
+            served_endpoints={name: (endpoint.url, endpoint.recorded_as) for name, endpoint in endpoints.items()},
+            terminal_width=terminal_width(config),
+        )
         if config.getoption("dist", "no") == "each":
-            return WorkerInput(**shared, limit_share=1 / max(1, len(node.config.getoption("tx", None) or [1])))
-        return WorkerInput(**shared, channel=connect_worker(services.open_transport(), node))
+            return replace(shared, limit_share=1 / max(1, len(node.config.getoption("tx", None) or [1])))
+        return replace(shared, channel=connect_worker(services.open_transport(), node))
 
     def _cases_in_flight(self, indices: list[int]) -> str:
         """Return a sentence about the cases that a worker was running when it died."""
