@@ -19,6 +19,7 @@ from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.identity import own_identity
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentStopped, UsageError
+from pytest_toolemu.formats.exception_text import exception_text
 from pytest_toolemu.formats.yaml_document import show
 
 Function = Callable[[Task, Any], Any]
@@ -52,7 +53,7 @@ class CustomAgent:
             raise replacement.with_traceback(error.__traceback__) from None
         except Exception as error:
             if stop := framework_limit(error):
-                raise AgentStopped(stop, f"{type(error).__name__}: {error}") from error
+                raise AgentStopped(stop, f"{type(error).__name__}: {exception_text(error)}") from error
             raise
         if isinstance(answer, str):
             return str(answer)

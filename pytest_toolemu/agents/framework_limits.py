@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from pytest_toolemu.formats.exception_text import exception_text
+
 # Qualified names, so that no framework is imported.
 _STEP_LIMITS: Final = frozenset(
     {
@@ -25,7 +27,7 @@ def framework_limit(error: Exception) -> Literal["step_limit", "token_limit"] | 
     if names & _STEP_LIMITS:
         return "step_limit"
     if _USAGE_LIMIT in names:  # one exception for the limits on requests, on tool calls, and on tokens
-        return "token_limit" if "token" in str(error) else "step_limit"
+        return "token_limit" if "token" in exception_text(error) else "step_limit"
     if _CLAUDE_RESULT in names and getattr(error, "subtype", None) == "error_max_turns":
         return "step_limit"
     return None

@@ -15,6 +15,7 @@ from pytest_toolemu.core.toolbox import Emulator
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import AgentStopped
+from pytest_toolemu.formats.exception_text import exception_text
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ async def contained(component: Callable[[], Awaitable[T]], name: str) -> T:
             raise  # the scheduler cancels this case
         if isinstance(error, BaseExceptionGroup) and (stopped := error.subgroup(AgentStopped)):
             raise _first(stopped) from None
-        replacement = RuntimeError(f"{name} raised {type(error).__name__}: {error}")
+        replacement = RuntimeError(f"{name} raised {type(error).__name__}: {exception_text(error)}")
         # Keep the traceback: the lines of the component's code are shown, those of this package are not.
         raise replacement.with_traceback(error.__traceback__) from None
 

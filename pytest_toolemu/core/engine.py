@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Callable
 
-# Bound now: an agent may replace these functions in their module.
-from asyncio import get_running_loop, timeout
-from collections.abc import AsyncIterator, Callable
+# Bound now: an agent may replace this function in its module.
 from time import time
 from typing import Final
 
-from pytest_toolemu.core.component_calls import checked_emulator, checked_user, contained
+from pytest_toolemu.core.agent_access.agent_turn import answer_of
+from pytest_toolemu.core.component_calls import checked_emulator, checked_user
 from pytest_toolemu.core.conclusion import Conclusion, collect_verdicts, concluding
 from pytest_toolemu.core.dataset import edition_of
 from pytest_toolemu.core.environment import versions
@@ -23,8 +22,6 @@ from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import UNJUDGED, decide
 from pytest_toolemu.errors import AgentStopped
 
-STOP_GRACE: Final = 1.0
-"""Seconds for which an agent that was stopped may go on before it is canceled."""
 _JUDGED_LATER: Final = "not judged yet; 'toolemu judge' asks the judges"
 _ROLES: Final[tuple[Role, ...]] = ("agent", "emulator", "user", "evaluator")
 
@@ -118,8 +115,7 @@ async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion, me
     toolbox = Toolbox(trajectory, checked_emulator(spec.emulator), limits.max_steps, limits.max_tokens, meter, user)
     task = Task.of(trajectory.resolved_case.case)
     try:
-        async with _canceled_after_stop(toolbox):
-            trajectory.answer = printable(await contained(lambda: spec.agent(task, toolbox), "the agent"))
+        trajectory.answer = printable(await answer_of(spec.agent, task, toolbox))
     except AgentStopped as stopped:
         toolbox.turn_error = toolbox.turn_error or stopped
     except Exception:
@@ -136,25 +132,3 @@ async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion, me
     elif toolbox.turn_error is not None:
         trajectory.stop = "error"
         raise toolbox.turn_error
-
-
-@contextlib.asynccontextmanager
-async def _canceled_after_stop(toolbox: Toolbox) -> AsyncIterator[None]:
-    """Cancel the block if it goes on ``STOP_GRACE`` seconds after the agent was stopped.
-
-    Some frameworks catch even a BaseException of a tool and report it to their model, which would then go on, at the
-    user's expense, until the case times out.
-    """
-    loop, turn = get_running_loop(), timeout(None)
-
-    async def limit_turn() -> None:
-        await toolbox.stopped.wait()
-        turn.reschedule(loop.time() + STOP_GRACE)
-
-    async with turn:
-        toolbox.settle()  # now, because the agent may make its first call from elsewhere
-        waiting = loop.create_task(limit_turn())
-        try:
-            yield
-        finally:
-            waiting.cancel()

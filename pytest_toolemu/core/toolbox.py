@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from json import dumps, loads
 from time import time
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from pytest_toolemu.core.agent_access.home_loop import HomeLoop
 from pytest_toolemu.core.agent_access.tool_functions import describe, make_function
@@ -23,6 +23,10 @@ from pytest_toolemu.errors import AgentStopped, MissingToolError
 from pytest_toolemu.formats.yaml_document import too_deep
 
 T = TypeVar("T")
+
+# Calls after the end of the turn that are refused at once; each further one waits.
+_PROMPT_REFUSALS: Final = 100
+_REFUSAL_SECONDS: Final = 1.0
 
 Emulator = Callable[[Call, Trajectory], Awaitable[Observation]]
 """Answers a call, given everything that happened before. The toolbox appends the answer to the trajectory."""
@@ -73,6 +77,7 @@ class Toolbox:
         self._turn = asyncio.Lock()
         self._calls: set[asyncio.Task[Any] | None] = set()
         self._ended = False
+        self._refused = 0
         self._meter = meter
         self._channel = UserChannel(trajectory, user)
         self._has_reported_usage = False
@@ -148,6 +153,8 @@ class Toolbox:
         self._calls.add(current)
         try:
             async with self._turn:
+                if self.turn_error is not None or self._ended:
+                    await self._slow_down()
                 self._check_open()
                 return await function(*arguments)
         except asyncio.CancelledError:
@@ -182,6 +189,11 @@ class Toolbox:
         )
         content: dict[str, Any] = loads(observation.text)  # a copy: agents may change it
         return content
+
+    async def _slow_down(self) -> None:
+        """Wait before a call is refused: an agent that catches the refusal and calls again must not block the loop."""
+        self._refused += 1
+        await asyncio.sleep(0 if self._refused <= _PROMPT_REFUSALS else _REFUSAL_SECONDS)
 
     def _check_open(self) -> None:
         if self.turn_error is not None:

@@ -21,7 +21,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final, TypeVar
 
-from pytest_toolemu.scheduling.leaked_tasks import leaked_tasks
+from pytest_toolemu.scheduling.leaked_tasks import keep_uncollected, leaked_tasks
 
 R = TypeVar("R")
 
@@ -122,6 +122,12 @@ class CaseLoop:
         self._loop = self._thread = None
         if loop is None or thread is None or not thread.is_alive():
             return
+        try:
+            self._stop(loop, thread, hurry)
+        finally:
+            keep_uncollected(task for task in asyncio.all_tasks(loop) if not task.done())
+
+    def _stop(self, loop: asyncio.AbstractEventLoop, thread: Thread, hurry: threading.Event | None) -> None:
         ended = run_coroutine_threadsafe(self._end(), loop)
         deadline = monotonic() + 3 * _GRACE
         while not ended.done():

@@ -116,6 +116,38 @@ def test_any_exception_of_an_evaluator_breaks_the_run_but_keeps_other_verdicts(e
         assert error.__name__ in result.reasons[0]
 
 
+class MuteError(Exception):
+    """An exception whose own code fails."""
+
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+    @property
+    def status_code(self) -> int:
+        raise KeyError("no status")
+
+
+class MuteBase(Odd):
+    """The same, for what ``except Exception`` does not catch."""
+
+    __str__ = MuteError.__str__
+
+
+@pytest.mark.parametrize("error", [MuteError, MuteBase])
+@pytest.mark.parametrize("make", [raising, raising_sync])
+def test_an_exception_without_a_message_is_the_agents_and_not_the_harnesss(
+    make: Callable[..., Any], error: type[BaseException]
+) -> None:
+    result = run(make(error))
+    assert (result.outcome, result.stop, len(result.steps)) == ("broken", "error", 1)
+    (reason,) = result.reasons
+    assert error.__name__ in reason
+    assert reason.endswith(": (no message: its __str__ raised KeyError)")
+    assert result.error is not None
+    assert result.error.origin == "agent"
+    assert "test_hostile_agents.py" in result.error.traceback
+
+
 def test_an_exception_group_is_recorded_with_its_inner_errors() -> None:
     async def fails() -> None:
         raise ValueError("the innermost")
@@ -157,6 +189,25 @@ def test_calls_still_running_after_the_answer_are_stopped_and_not_recorded(start
     assert {(type(task.exception()).__name__, str(task.exception())) for task in running} == {
         ("AgentStopped", "('timeout', 'the case has ended')")
     }
+
+
+def test_an_agent_that_cancels_its_own_task_breaks_its_run() -> None:
+    async def agent(_task: Task, toolbox: Toolbox) -> str:
+        await toolbox.call(*FIND)
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+        await asyncio.sleep(0)
+        return "never reached"
+
+    result = run(agent)
+    assert (result.outcome, result.stop, len(result.steps)) == ("broken", "error", 1)
+    assert result.reasons == (
+        "RuntimeError: the agent canceled its own task; return the answer, or call toolbox.quit(reason)",
+    )
+    assert result.error is not None
+    assert result.error.origin == "agent"
+    assert "test_hostile_agents.py" in result.error.traceback, "the line of the agent is shown"
 
 
 def test_a_toolbox_of_an_earlier_run_answers_nothing() -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from benchmarks.virtual import VirtualLoop
 from pytest_toolemu.agents.custom import custom_agent
+from pytest_toolemu.core.agent_access.agent_turn import STOP_GRACE
 from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
-from pytest_toolemu.core.engine import STOP_GRACE, run_case
+from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.core.verdict import Verdict
-from pytest_toolemu.errors import InconclusiveError
+from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from tests.evaluators.resolved_cases import SEARCH_RESULT, resolved_case
 
 FIND = ("Purse_FindPayees", {"name": "Inés"})
@@ -26,6 +28,11 @@ MODEL_TURN = 0.3
 
 
 async def emulator(_call: Call, _trajectory: Trajectory) -> Observation:
+    return Observation(content=SEARCH_RESULT, source="simulated")
+
+
+async def slow(_call: Call, _trajectory: Trajectory) -> Observation:
+    await asyncio.sleep(MODEL_TURN)
     return Observation(content=SEARCH_RESULT, source="simulated")
 
 
@@ -40,8 +47,16 @@ async def content(_trajectory: Trajectory) -> list[Verdict]:
 def run(agent: Any, emulate: Any = emulator, **limits: Any) -> Run:
     """Run a case in virtual time."""
     spec = RunSpec(resolved_case(), custom_agent(agent, "mine"), emulate, (content,), limits=Limits(**limits))
+
+    async def running() -> Run:
+        try:
+            return await run_case(spec)
+        finally:
+            if isinstance(agent, Unstoppable):
+                agent.is_over = True
+
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(run_case(spec))
+        return runner.run(running())
 
 
 class Stubborn:
@@ -89,6 +104,60 @@ def test_an_agent_that_swallows_a_failure_of_the_emulator_is_canceled_as_well() 
     result = run(agent, gives_up)
     assert (result.outcome, result.reasons) == ("inconclusive", ("refused: no",))
     assert agent.canceled
+
+
+class Unstoppable:
+    """An agent that catches every exception, also that of its cancellation, and goes on."""
+
+    def __init__(self, wait: Callable[[Toolbox], Awaitable[object]]) -> None:
+        self.wait = wait
+        self.is_over = False
+
+    async def __call__(self, _task: Task, toolbox: Toolbox) -> str:
+        while not self.is_over:
+            with contextlib.suppress(BaseException):
+                await self.wait(toolbox)
+        return "never waited for"
+
+
+WAITS: list[Callable[[Toolbox], Awaitable[object]]] = [
+    lambda toolbox: toolbox.call(*FIND),
+    lambda _: asyncio.sleep(MODEL_TURN),
+    lambda _: asyncio.Event().wait(),
+]
+
+
+@pytest.mark.parametrize("wait", WAITS, ids=["calls", "sleeps", "waits"])
+def test_an_agent_that_ignores_its_cancellation_has_a_record(wait: Callable[[Toolbox], Awaitable[object]]) -> None:
+    result = run(Unstoppable(wait), slow, timeout=60.0, max_steps=100_000)
+    assert (result.outcome, result.stop, result.answer) == ("inconclusive", "timeout", "")
+    assert result.reasons == (
+        "the case took over 60 s; raise --toolemu-timeout if the models are slow; its agent ignored for 5 s that it "
+        "was canceled, and was left behind",
+    )
+
+
+def test_an_agent_that_ignores_the_stop_and_its_cancellation_is_judged_at_its_limit() -> None:
+    result = run(Unstoppable(lambda toolbox: toolbox.call(*FIND)), max_steps=2, timeout=STOP_GRACE + 1)
+    assert (result.stop, result.outcome, len(result.steps)) == ("step_limit", "passed", 2)
+
+
+def test_an_agent_that_is_refused_again_and_again_is_slowed_down() -> None:
+    """It would otherwise block the event loop, and with it all other cases."""
+    waited: list[float] = []
+
+    async def agent(_task: Task, toolbox: Toolbox) -> str:
+        loop = asyncio.get_running_loop()
+        for _ in range(102):
+            started = loop.time()
+            with contextlib.suppress(AgentStopped, asyncio.CancelledError):
+                await toolbox.call(*FIND)
+            waited.append(loop.time() - started)
+        return "never waited for"
+
+    assert run(agent, max_steps=0).stop == "step_limit"
+    assert set(waited[:101]) == {0.0}
+    assert waited[101] > 0
 
 
 def test_an_agent_that_quits_within_a_framework_is_canceled_as_well() -> None:

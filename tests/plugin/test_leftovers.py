@@ -87,6 +87,12 @@ async def stubborn():
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             pass
+async def unstoppable():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            pass
 async def block():
     try:
         await asyncio.sleep(60)
@@ -101,7 +107,7 @@ async def agent(task, toolbox):
 )
 
 
-@pytest.mark.parametrize("leave", ["poll", "stubborn"])
+@pytest.mark.parametrize("leave", ["poll", "stubborn", "unstoppable"])
 def test_a_task_that_an_agent_did_not_await_is_named(project: Project, leave: str) -> None:
     project.write("actors.py", TASKS.format(leave=f"{leave}()"))
     result = project.run("--toolemu-agent=actors:agent")
@@ -109,9 +115,43 @@ def test_a_task_that_an_agent_did_not_await_is_named(project: Project, leave: st
     line = next(number for number, text in enumerate(TASKS.splitlines(), 1) if f"def {leave}" in text)
     result.stdout.re_match_lines(
         [
-            rf"left behind by agents and canceled: task 'mine' at actors.py:{line + 2 + (leave == 'stubborn')} \({leave}\); await or"
+            rf"left behind by agents and canceled: task 'mine' at actors.py:{line + 2 + (leave != 'poll')} \({leave}\); await or"
         ]
     )
+
+
+UNSTOPPABLE = """
+import asyncio
+async def sleeps(toolbox):
+    await asyncio.sleep(60)
+async def waits(toolbox):
+    await asyncio.Event().wait()
+async def calls(toolbox):
+    await toolbox.call("Till_Look", {"who": "Anna"})
+def agent_that(act):
+    async def agent(task, toolbox):
+        while True:
+            try:
+                await act(toolbox)
+            except BaseException:
+                pass
+    return agent
+sleeping, waiting, calling = agent_that(sleeps), agent_that(waits), agent_that(calls)
+"""
+
+
+@pytest.mark.parametrize(
+    ("agent", "stop"), [("sleeping", "timeout"), ("waiting", "timeout"), ("calling", "step_limit")]
+)
+def test_an_agent_that_ignores_its_cancellation_has_a_record_and_the_process_ends(
+    project: Project, agent: str, stop: str
+) -> None:
+    project.write("actors.py", UNSTOPPABLE)
+    waits = "from pytest_toolemu.core.agent_access import agent_turn\nagent_turn.CANCEL_GRACE = agent_turn.STOP_GRACE = 0.1\n"
+    project.write("conftest.py", SHORT_WAITS + waits)
+    timeout = 0.5 if stop == "timeout" else 60
+    project.run(f"--toolemu-agent=actors:{agent}", f"--toolemu-timeout={timeout}")
+    assert [run.stop for run in project.runs()] == [stop] * 2
 
 
 def test_a_task_that_blocks_the_event_loop_does_not_delay_the_end(alone: Project) -> None:

@@ -12,6 +12,7 @@ from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run import ErrorInfo, Origin
 from pytest_toolemu.core.toolbox import printable
 from pytest_toolemu.errors import AgentProgramError, ModelError
+from pytest_toolemu.formats.exception_text import exception_text
 
 # SDKs that an agent may use directly, and the libraries they send their requests with.
 _SDKS: Final = frozenset({"openai", "anthropic"})
@@ -46,9 +47,11 @@ def error_info(error: BaseException, origin: Origin) -> ErrorInfo:
         _remove_foreign_frames(details)
         text = "".join(details.format()) if details.stack else ""
     status = _status(error)
-    message = printable(" ".join(f"{error}{_server(error)}".split()) if origin == "provider" else str(error))
+    message = exception_text(error)
+    if origin == "provider":
+        message = " ".join(f"{message}{_server(error)}".split())
     return ErrorInfo(
-        type=type(error).__name__, message=message, traceback=printable(text), origin=origin, status=status
+        type=type(error).__name__, message=printable(message), traceback=printable(text), origin=origin, status=status
     )
 
 
@@ -75,7 +78,10 @@ def _is_outage(error: BaseException) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
-    status = getattr(error, "status" if isinstance(error, ModelError) else "status_code", None)
+    try:
+        status = getattr(error, "status" if isinstance(error, ModelError) else "status_code", None)
+    except Exception:  # a property of an agent's own class
+        return None
     return status if isinstance(status, int) else None
 
 

@@ -1,0 +1,82 @@
+"""The turn of an agent: it runs in a task of its own, so that its case can end even if the agent does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+# Bound now: an agent may replace these functions in their module.
+from asyncio import get_running_loop
+from asyncio import wait as asyncio_wait
+from typing import Final
+
+from pytest_toolemu.core import case_timer
+from pytest_toolemu.core.component_calls import contained
+from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
+
+STOP_GRACE: Final = 1.0
+"""Seconds for which an agent that was stopped may go on before it is canceled."""
+CANCEL_GRACE: Final = 5.0
+"""Seconds that an agent may take to end after it was canceled. Then its case ends without it."""
+
+# An agent that catches even GeneratorExit must not be collected: its coroutine could then loop forever.
+_LEFT_BEHIND: Final[set[asyncio.Task[str]]] = set()
+
+
+async def answer_of(agent: Agent, task: Task, toolbox: Toolbox) -> str:
+    """Return the agent's answer, or raise its exception.
+
+    Some frameworks catch even a BaseException of a tool and report it to their model, which would then go on, at the
+    user's expense. So an agent that goes on ``STOP_GRACE`` seconds after it was stopped is canceled. If it ignores
+    that, too, it is left behind, and the answer is empty. It is also canceled if the case is.
+    """
+    loop = get_running_loop()
+    toolbox.settle()  # now, because the agent may make its first call from elsewhere
+    turn = loop.create_task(_whole_turn(agent, task, toolbox), name="toolemu-agent")
+    stopped = loop.create_task(toolbox.stopped.wait())
+    is_canceled = False
+    try:
+        await asyncio_wait([turn, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not turn.done():
+            await asyncio_wait([turn], timeout=STOP_GRACE)
+    finally:
+        stopped.cancel()
+        if not turn.done():
+            is_canceled = True
+            await _end(turn, toolbox)
+    return "" if is_canceled else _result(turn)
+
+
+async def _whole_turn(agent: Agent, task: Task, toolbox: Toolbox) -> str:
+    try:
+        return await contained(lambda: agent(task, toolbox), "the agent")
+    finally:
+        toolbox.end()  # now: calls that it left running must not be answered before its case goes on
+
+
+async def _end(turn: asyncio.Task[str], toolbox: Toolbox) -> None:
+    """Cancel the agent, which can call nothing more, and wait for its end; leave it behind if it does not end."""
+    turn.cancel()
+    toolbox.end()
+    _LEFT_BEHIND.add(turn)
+    turn.add_done_callback(_forget)
+    with case_timer.paused():  # what ended the turn decides the run, and not the time that the agent takes to end
+        await asyncio_wait([turn], timeout=CANCEL_GRACE)
+    if not turn.done():
+        interrupted = toolbox.trajectory.interrupted
+        ignored = f"its agent ignored for {CANCEL_GRACE:g} s that it was canceled, and was left behind"
+        toolbox.trajectory.interrupted = f"{interrupted}; {ignored}" if interrupted else ignored
+
+
+def _forget(turn: asyncio.Task[str]) -> None:
+    _LEFT_BEHIND.discard(turn)
+    if not turn.cancelled():
+        turn.exception()  # otherwise asyncio logs that nobody has read it
+
+
+def _result(turn: asyncio.Task[str]) -> str:
+    try:
+        return turn.result()
+    except asyncio.CancelledError as error:
+        # The case was not canceled, so the agent canceled its own task.
+        replacement = RuntimeError("the agent canceled its own task; return the answer, or call toolbox.quit(reason)")
+        raise replacement.with_traceback(error.__traceback__) from None
