@@ -90,6 +90,7 @@ def _record(spec: RunSpec, identity: Identity, trajectory: Trajectory, conclusio
         stop_reason=trajectory.stop_reason,
         discarded=tuple(trajectory.discarded),
         agent_log=printable(trajectory.agent_log),
+        agent_warning=trajectory.agent_warning,
         verdicts=conclusion.verdicts,
         thresholds=spec.required_scores,
         outcome=conclusion.outcome,

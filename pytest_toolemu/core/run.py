@@ -130,6 +130,11 @@ class RunFields(Record):
     agent_log: str = Field(
         default="", description="End of what the agent's program wrote to standard error; empty for other agents"
     )
+    agent_warning: str = Field(
+        default="",
+        description="What may explain the result and is not the agent's behavior, such as that no MCP client asked for "
+        "the tools; empty for nothing",
+    )
     thought: str = Field(
         default="", description="The agent's thought before it ended, if `exchanges` does not contain it"
     )

@@ -132,6 +132,8 @@ class Trajectory:
     """Text of the agent that was discarded, such as observations that it made up itself."""
     agent_log: str = ""
     """The end of what the agent's program wrote to standard error."""
+    agent_warning: str = ""
+    """What may explain the result, and is not the agent's behavior."""
     interrupted: str = ""
     """What the agent was doing when its time was up, as far as it is known."""
     dialogue: list[Utterance] = field(default_factory=list)

@@ -85,6 +85,8 @@ class _Page:
         yield Text(run.outcome, _COLORS.get(run.outcome, "bold yellow"))
         for reason in run.reasons:
             yield from self.block(reason, bar="· ")
+        if run.agent_warning:
+            yield from self.block(f"warning: {run.agent_warning}", bar="· ")
         yield from (Text(), Text("instruction", "bold"))
         yield from self.block(run.case.instruction)
         for label, texts in (

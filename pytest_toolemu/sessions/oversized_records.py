@@ -17,8 +17,8 @@ _MEGABYTE: Final = 1_000_000
 # How many characters of each text are kept: as many as make the record fit.
 _TEXT_LIMITS: Final = (100_000, 10_000, 1_000, 200)
 _TEXTS: Final = (
-    "steps", "dialogue", "answer", "stop_reason", "discarded", "agent_log", "thought", "verdicts", "reasons", "error",
-    "messages", "exchanges",
+    "steps", "dialogue", "answer", "stop_reason", "discarded", "agent_log", "agent_warning", "thought", "verdicts",
+    "reasons", "error", "messages", "exchanges",
 )  # fmt: skip
 _HASH: Final = "0" * 64
 _HEADROOM: Final = 1_000

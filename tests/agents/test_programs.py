@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.agents.mcp.served_tools import UNUSED
 from pytest_toolemu.agents.programs.command import CommandAgent, command_agent
 from pytest_toolemu.agents.programs.running_program import MAX_LOG, MAX_OUTPUT
 from pytest_toolemu.core.engine import run_case
@@ -70,6 +71,24 @@ def test_a_program_calls_tools_until_it_is_stopped_at_the_step_limit(tmp_path: P
     result = run(f"{sys.executable} -S {tmp_path}/client.py {{mcp_url}}", max_steps=2)
     assert (result.outcome, result.stop, result.answer) == ("passed", "step_limit", "")
     assert [step.call.tool for step in result.steps] == ["Lockers.Open"] * 2
+
+
+LISTING = """
+import json, os, urllib.request
+body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).encode()
+request = urllib.request.Request(os.environ["TOOLEMU_MCP_URL"], body, {"Content-Type": "application/json"})
+print(len(json.load(urllib.request.urlopen(request))["result"]["tools"]))
+"""
+
+
+def test_a_program_that_never_asks_for_its_tools_gets_a_warning_in_the_record(tmp_path: Path) -> None:
+    (tmp_path / "lists.py").write_text(LISTING)
+    (tmp_path / "calls.py").write_text(CLIENT)
+    assert run("echo Which locker?").agent_warning == UNUSED
+    assert run("sh -c 'exec sleep 60'", timeout=0.2).agent_warning == UNUSED, "also if it hangs"
+    assert run("false").agent_warning == "", "its error says what is wrong"
+    assert run(f"{sys.executable} -S {tmp_path}/lists.py").agent_warning == ""
+    assert run(f"{sys.executable} -S {tmp_path}/calls.py {{mcp_url}} once").agent_warning == ""
 
 
 @pytest.mark.parametrize(

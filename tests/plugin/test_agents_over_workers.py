@@ -50,6 +50,17 @@ async def over_mcp(task, toolbox):
 """
 
 
+def test_a_session_warns_once_that_no_client_asked_for_the_tools(project: Project) -> None:
+    result = project.run("--toolemu-agent=cmd: echo Shall I?")
+    output = result.stdout.str()
+    warning = (
+        "no MCP client asked for the tools of the case; if the agent should have used them, check that it gets their "
+        "address: TOOLEMU_MCP_URL in a program, {mcp_url} in a file, or the URL with tools_port in the service"
+    )
+    assert output.splitlines().count(f"echo Shall I?: {warning}") == 1, output
+    assert {run.agent_warning for run in project.runs()} == {warning}
+
+
 def test_frameworks_commands_and_mcp_clients_run_in_workers(alone: Project) -> None:
     alone.runner = ("-n", "2")
     alone.replace_cases(("anna", "bert", "cleo", "dora"))

@@ -103,6 +103,7 @@ def hostile(text: str = HOSTILE) -> Run:
         stop_reason=text,
         discarded=(text,),
         agent_log=text,
+        agent_warning=text,
         verdicts=(verdict, silent),
         exchanges=(asked,),
         outcome="failed",

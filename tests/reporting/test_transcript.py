@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_toolemu.cli.serving.attended_run import verdict_lines
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Emulation
+from pytest_toolemu.plugin.output.failures.failure_text import failure_text, no_verdict_text
 from pytest_toolemu.reporting.transcript import pretty_json, transcript_html
 from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines
 from tests.reporting.runs import run
@@ -88,6 +91,15 @@ def test_standard_error_of_a_program_is_shown_in_a_full_transcript_and_collapsed
     assert "no key" not in "\n".join(short)
     assert full[full.index("standard error of the agent") :][1:3] == ["\u250a connected", "\u250a no key"]
     assert "<summary>Standard error of the agent</summary><pre><code>connected\nno key<" in transcript_html(program)
+
+
+def test_a_warning_about_the_agent_is_shown_with_the_outcome() -> None:
+    warned = run("a", agent_warning="no client")
+    assert "\u00b7 warning: no client" in [line.plain for line in transcript_lines(warned, 60)]
+    assert '<p class="reason">Warning: no client</p>' in transcript_html(warned)
+    assert "warning: no client" in failure_text(warned, None).splitlines()
+    assert "warning: no client" in no_verdict_text(warned, Path("run.json")).splitlines()
+    assert "warning: no client" in list(verdict_lines(warned, Path("run.json")))
 
 
 def test_a_full_transcript_does_not_truncate_long_texts() -> None:

@@ -16,6 +16,11 @@ from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from pytest_toolemu.formats.compact_json import compact_json
 
+UNUSED: Final = (
+    "no MCP client asked for the tools of the case; if the agent should have used them, check that it gets their "
+    "address: TOOLEMU_MCP_URL in a program, {mcp_url} in a file, or the URL with tools_port in the service"
+)
+"""The warning about an agent that cannot have seen its tools."""
 HANG_UP_GRACE: Final = 1.0
 """Seconds in which an agent whose client has hung up can end by itself, for example because it has crashed."""
 _ENDED: Final = {
@@ -68,6 +73,7 @@ class ServedTools:
         self._pending: list[PendingCall] = []
         self._error: InconclusiveError | None = None
         self._is_closed = False
+        self._is_used = False
 
     def __enter__(self) -> str:
         self._home = self._toolbox.settle()
@@ -80,6 +86,8 @@ class ServedTools:
     ) -> None:
         self._server.close(self._url)
         inconclusive = self._server.loop.run(self._close())
+        if not (self._is_used or self._toolbox.trajectory.steps) and not isinstance(error, Exception):
+            self._toolbox.trajectory.agent_warning = UNUSED
         if error is None and inconclusive is not None and self._toolbox.turn_error is None:
             self._toolbox.stop(inconclusive)
             raise inconclusive
@@ -97,6 +105,7 @@ class ServedTools:
 
         There are no hints about destructive tools: they would tell the agent what the case tests.
         """
+        self._is_used = True
         return self._descriptions
 
     @functools.cached_property
@@ -108,6 +117,7 @@ class ServedTools:
 
     async def call(self, request_id: str | int, name: str, arguments: Any) -> dict[str, Any]:
         """Return the result of a call, which is executed on the loop and in the context of the case."""
+        self._is_used = True
         try:
             future = self._home.submit(self._execute, name, arguments)
         except RuntimeError:  # the loop of the case is closed, and a client goes on

@@ -83,6 +83,8 @@ async def run_attended(spec: RunSpec, settings: Settings, evaluators: list[str])
 def verdict_lines(run: Run, path: Path) -> Iterator[str]:
     """Yield the outcome with its reasons, the scores with their findings, and where the run is stored."""
     yield _line(f"{run.outcome}: {', '.join(run.reasons)}" if run.reasons else run.outcome, limit=_LONG)
+    if run.agent_warning:
+        yield _line(f"warning: {run.agent_warning}", limit=_LONG)
     for verdict in run.verdicts:
         result = verdict.problem or ", ".join(filter(None, (f"{verdict.score} {verdict.label}", verdict.reason)))
         yield _line(f"{verdict.metric}, by {verdict.evaluator}: {result}", indent=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from pytest_toolemu.analysis.summary_of_run import agent_name
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
@@ -24,6 +25,8 @@ async def run_or_resume(services: Services, spec: RunSpec, item: str) -> Run:
         outages.check(scheduler, spec)
         run = await _run_now(services, spec, item)
         outages.report(scheduler, spec, run)
+        if run.agent_warning:
+            scheduler.send(NoticePosted(f"{agent_name(run.identity)}: {run.agent_warning}"))
     return run
 
 

@@ -33,7 +33,7 @@ _MAX_LINE: Final = 90
 _MAX_VALUE: Final = 1_000
 _TRANSCRIPT_FIELDS: Final = {
     "case_id", "agent", "trial", "steps", "dialogue", "answer", "stop", "stop_reason", "discarded", "agent_log",
-    "verdicts", "thresholds", "outcome", "reasons", "error", "started", "seconds",
+    "agent_warning", "verdicts", "thresholds", "outcome", "reasons", "error", "started", "seconds",
 }  # fmt: skip
 """The fields of a record in the JSON transcript; it omits the model messages and the toolkits."""
 

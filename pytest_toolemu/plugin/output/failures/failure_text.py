@@ -52,6 +52,7 @@ def failure_text(run: Run, path: Path | None, *, brief: bool = False) -> str:
     lines = [f"case: {_cut(run.case.title)}", f"instruction: {_cut(run.case.instruction)}", ""]
     if not brief:
         lines += [", ".join(run.reasons), ""]
+    lines += _warning(run)
     for metric, threshold in run.thresholds.items():
         lines += _metric(run, metric, threshold, brief)
     if not brief:
@@ -78,6 +79,7 @@ def no_verdict_text(run: Run, path: Path, *, brief: bool = False) -> str:
     origin = run.error.origin if run.error is not None else None
     meaning = _MEANING.get(origin or run.outcome, _MEANING["harness"])
     scores = [f"{v.evaluator}: {v.metric} {v.score} {v.label}" for v in run.verdicts if v.score is not None]
+    scores += _warning(run)
     ending = f"{counted(len(run.steps), 'tool call')} made. record: {relative_path(path)}"
     lines = [f"{run.outcome}: {_start('; '.join(run.reasons), _LONGEST)}"]
     if origin == "provider":  # two lines are enough
@@ -85,6 +87,10 @@ def no_verdict_text(run: Run, path: Path, *, brief: bool = False) -> str:
     else:
         lines += [meaning, *scores, *_traceback(run, brief), ending]
     return in_log(plain("\n".join(lines)))
+
+
+def _warning(run: Run) -> list[str]:
+    return [f"warning: {run.agent_warning}"] if run.agent_warning else []
 
 
 def _traceback(run: Run, brief: bool) -> list[str]:
