@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.mcp import served, served_tools
+from pytest_toolemu.agents.mcp.http_request import MAX_BODY
 from pytest_toolemu.agents.mcp.tool_server import tool_server
 from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.engine import run_case
@@ -230,6 +232,30 @@ def test_an_agent_that_goes_on_after_its_client_has_hung_up_is_stopped(monkeypat
     run = asyncio.run(running())
     assert run.outcome == "inconclusive"
     assert run.reasons[0].startswith("the MCP client of the agent hung up ")
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_message_that_is_too_long_makes_the_case_inconclusive(is_chunked: bool) -> None:
+    """Its tool call would be lost without a trace."""
+
+    async def agent(_: Task, box: Toolbox) -> str:
+        async with served(box) as url:
+            address = urlsplit(url)
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            length = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {MAX_BODY + 1}"
+            writer.write(f"POST {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\n{length}\r\n\r\n".encode())
+            if is_chunked:
+                writer.write(b"%x\r\n" % (MAX_BODY + 1))
+            assert await reader.readline() == b"HTTP/1.1 413 Request Entity Too Large\r\n"
+            writer.close()
+        return "I could not open it."
+
+    run = asyncio.run(run_served(agent))
+    assert (run.outcome, run.answer) == ("inconclusive", "I could not open it.")
+    assert run.reasons == (
+        f"the MCP client of the agent sent a message of more than {MAX_BODY:,} bytes, which cannot be read, so a tool "
+        "call may be missing; let the agent send shorter arguments",
+    )
 
 
 def test_a_client_that_cancels_its_request_makes_the_case_inconclusive() -> None:

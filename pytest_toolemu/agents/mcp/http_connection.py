@@ -22,10 +22,16 @@ class HttpConnection(asyncio.Protocol):
     """Answers the requests of a connection one after the other.
 
     If the client closes the connection before it has the answer, the task that computes the answer is canceled.
+    ``report_lost`` is called with the head of a request whose body is too long to be read.
     """
 
-    def __init__(self, answer: Callable[[HttpRequest], Awaitable[HttpResponse]]) -> None:
+    def __init__(
+        self,
+        answer: Callable[[HttpRequest], Awaitable[HttpResponse]],
+        report_lost: Callable[[HttpRequest], object] = lambda _: None,
+    ) -> None:
         self._answer = answer
+        self._report_lost = report_lost
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -56,6 +62,8 @@ class HttpConnection(asyncio.Protocol):
         try:
             request = self._reader.next_request()
         except BadRequestError as problem:
+            if problem.head is not None:
+                self._report_lost(problem.head)
             self._write(HttpResponse(problem.status, {"error": str(problem)}), keeps_connection=False)
             return
         if request is not None:

@@ -51,11 +51,15 @@ class HttpResponse:
 
 
 class BadRequestError(Exception):
-    """A request that is refused. Its connection is closed, because the rest of its bytes cannot be interpreted."""
+    """A request that is refused. Its connection is closed, because the rest of its bytes cannot be interpreted.
+
+    ``head`` is the request without its body if only the body is refused, because it is too long.
+    """
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
         self.status = status
+        self.head: HttpRequest | None = None
 
 
 class RequestReader:
@@ -97,10 +101,15 @@ class RequestReader:
         headers = _headers(lines)
         if "100-continue" in headers.get("expect", "").lower():
             self._send(_CONTINUE)
-        if headers.get("transfer-encoding", "").lower() == "chunked":
-            body = yield from self._chunks()
-        else:
-            body = yield from self._exactly(_body_length(headers))
+        try:
+            if headers.get("transfer-encoding", "").lower() == "chunked":
+                body = yield from self._chunks()
+            else:
+                body = yield from self._exactly(_body_length(headers))
+        except BadRequestError as problem:
+            if problem.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                problem.head = HttpRequest(words[0], words[1], headers, b"", keeps_connection=False)
+            raise
         connection = headers.get("connection", "").lower()
         keeps = "close" not in connection if words[2] == "HTTP/1.1" else "keep-alive" in connection
         return HttpRequest(words[0], words[1], headers, body, keeps)

@@ -13,7 +13,8 @@ import json
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from pytest_toolemu.agents.mcp.http_request import HttpRequest, HttpResponse
+from pytest_toolemu.agents.mcp.http_request import MAX_BODY, HttpRequest, HttpResponse
+from pytest_toolemu.errors import InconclusiveError
 
 HANDSHAKE_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS_VERSION: Final = "2026-07-28"
@@ -69,6 +70,16 @@ async def reply_to(request: HttpRequest, tools: CaseTools) -> HttpResponse:
         tools.fail(error)
         message = error_message(None, INTERNAL_ERROR, "the server has failed, and the session has ended")
         return HttpResponse(HTTPStatus.INTERNAL_SERVER_ERROR, message)
+
+
+def report_lost(tools: CaseTools) -> None:
+    """End the turn of an agent whose message is too long to be read: a tool call that is not recorded is lost."""
+    tools.fail(
+        InconclusiveError(
+            f"the MCP client of the agent sent a message of more than {MAX_BODY:,} bytes, which cannot be read, so a "
+            "tool call may be missing; let the agent send shorter arguments"
+        )
+    )
 
 
 async def _response(request: HttpRequest, tools: CaseTools) -> HttpResponse:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pytest_toolemu.agents.mcp.http_connection import HttpConnection
 from pytest_toolemu.agents.mcp.http_request import HttpRequest, HttpResponse
-from pytest_toolemu.agents.mcp.mcp_messages import CaseTools, error_message, reply_to
+from pytest_toolemu.agents.mcp.mcp_messages import CaseTools, error_message, reply_to, report_lost
 from pytest_toolemu.agents.once_per_process import OncePerProcess
 from pytest_toolemu.scheduling.event_loop import CaseLoop
 
@@ -44,7 +44,7 @@ class ToolServer:
 
     async def _listen(self) -> int:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: HttpConnection(self._answer), "127.0.0.1", 0, backlog=_BACKLOG)
+        server = await loop.create_server(self._connection, "127.0.0.1", 0, backlog=_BACKLOG)
 
         async def close() -> None:
             server.close()
@@ -53,10 +53,21 @@ class ToolServer:
         port: int = server.sockets[0].getsockname()[1]
         return port
 
+    def _connection(self) -> HttpConnection:
+        return HttpConnection(self._answer, self._report_lost)
+
+    def _report_lost(self, request: HttpRequest) -> None:
+        tools = self._tools_for(request)
+        if tools is not None and refusal(request, self._port) is None:
+            report_lost(tools)
+
+    def _tools_for(self, request: HttpRequest) -> CaseTools | None:
+        return self._cases.get(_token(request.path.partition("?")[0]))
+
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         if problem := refusal(request, self._port):
             return problem
-        tools = self._cases.get(_token(request.path.partition("?")[0]))
+        tools = self._tools_for(request)
         if tools is None:
             return _error(
                 HTTPStatus.NOT_FOUND, "no case is served at this address; it is valid for one case, until its end"

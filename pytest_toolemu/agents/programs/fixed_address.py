@@ -17,7 +17,7 @@ from typing import Final
 from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.agents.mcp.http_connection import HttpConnection
 from pytest_toolemu.agents.mcp.http_request import HttpRequest, HttpResponse
-from pytest_toolemu.agents.mcp.mcp_messages import reply_to
+from pytest_toolemu.agents.mcp.mcp_messages import reply_to, report_lost
 from pytest_toolemu.agents.mcp.served_tools import ServedTools
 from pytest_toolemu.agents.mcp.tool_server import refusal, tool_server
 from pytest_toolemu.core import case_timer
@@ -120,14 +120,22 @@ class _FixedAddress:
         self._server = await loop.create_server(self._connection, _HOST, self._port)
 
     def _connection(self) -> HttpConnection:
-        return _TrackedConnection(self._answer, self._connections)
+        return _TrackedConnection(self._answer, self._report_lost, self._connections)
+
+    def _report_lost(self, request: HttpRequest) -> None:
+        case = self._case_of(request)
+        if case is not None and refusal(request, self._port) is None:
+            report_lost(case.tools)
+
+    def _case_of(self, request: HttpRequest) -> _OpenCase | None:
+        return self._cases.get("") or self._cases.get(_trace_of(request))
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         if problem := refusal(request, self._port):
             return problem
         if request.method != "POST" or request.path.partition("?")[0] != "/mcp":
             return HttpResponse(HTTPStatus.NOT_FOUND, {"error": "send messages to /mcp with POST"})
-        case = self._cases.get("") or self._cases.get(_trace_of(request))
+        case = self._case_of(request)
         if case is None:
             return self._refuse_untraced()
         return await reply_to(request, case.tools)
@@ -145,9 +153,12 @@ class _FixedAddress:
 
 class _TrackedConnection(HttpConnection):
     def __init__(
-        self, answer: Callable[[HttpRequest], Awaitable[HttpResponse]], connections: set[asyncio.BaseTransport]
+        self,
+        answer: Callable[[HttpRequest], Awaitable[HttpResponse]],
+        report_lost: Callable[[HttpRequest], object],
+        connections: set[asyncio.BaseTransport],
     ) -> None:
-        super().__init__(answer)
+        super().__init__(answer, report_lost)
         self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
