@@ -215,6 +215,34 @@ def test_a_client_that_hangs_up_makes_the_case_inconclusive() -> None:
     assert "raise the one of its MCP client for tool calls (Python SDK: read_timeout_seconds" in reason
 
 
+def test_a_client_that_shuts_down_its_sending_side_gets_its_answer() -> None:
+    """Such as ``nc -N``: it sends nothing more, but waits."""
+
+    async def agent(_: Task, box: Toolbox) -> str:
+        async with served(box) as url:
+            address, data = urlsplit(url), json.dumps(tool_call()).encode()
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            head = f"POST {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(data)}\r\n\r\n"
+            writer.write(head.encode() + data)
+            writer.write_eof()
+            await shut_down.wait()
+            may_answer.set()
+            received = await reader.read()
+            writer.close()
+        assert b"\r\n\r\nHTTP/1.1 200 OK\r\n" in received
+        return received.rpartition(b"\r\n\r\n")[2].decode()
+
+    async def emulator(call: Call, trajectory: Trajectory) -> Observation:
+        shut_down.set()
+        await may_answer.wait()
+        return await opened(call, trajectory)
+
+    shut_down, may_answer = asyncio.Event(), asyncio.Event()
+    run = asyncio.run(run_served(agent, emulator))
+    assert (run.outcome, len(run.steps)) == ("passed", 1), run.reasons
+    assert json.loads(run.answer)["result"]["structuredContent"] == {"opened": True, "nth": 0}
+
+
 def test_an_agent_that_goes_on_after_its_client_has_hung_up_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_tools, "HANG_UP_GRACE", 0.0)
 

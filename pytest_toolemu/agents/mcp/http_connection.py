@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from pytest_toolemu.agents.mcp.http_request import (
+    CONTINUE,
     MAX_BODY,
     MAX_HEAD,
     BadRequestError,
@@ -15,6 +16,7 @@ from pytest_toolemu.agents.mcp.http_request import (
     RequestReader,
 )
 
+_PROBE_SECONDS: Final = 0.1
 _MAX_UNREAD: Final = MAX_HEAD + MAX_BODY
 
 
@@ -33,6 +35,7 @@ class HttpConnection(asyncio.Protocol):
         self._answer = answer
         self._report_lost = report_lost
         self._task: asyncio.Task[None] | None = None
+        self._has_received_all = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to read."""
@@ -48,15 +51,27 @@ class HttpConnection(asyncio.Protocol):
         elif self._reader.unread > _MAX_UNREAD:
             self._transport.abort()
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:
+        """Find out whether the client has hung up, or only sends nothing more and waits for the answer."""
+        self._has_received_all = True
+        if self._task is not None:
+            self._probe()
+        return self._task is not None
+
+    def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the answer: the client does not wait for it any more."""
+        del exc
         if self._task is not None:
             self._task.cancel()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the answer."""
-        del exc
-        self.eof_received()
+    def _probe(self) -> None:
+        """Write until the answer is there: the system of a client that has hung up refuses what it gets.
+
+        An interim response is all that may precede the answer; clients ignore it.
+        """
+        if self._task is not None and not self._transport.is_closing():
+            self._transport.write(CONTINUE)
+            asyncio.get_running_loop().call_later(_PROBE_SECONDS, self._probe)
 
     def _begin(self) -> None:
         try:
@@ -72,9 +87,12 @@ class HttpConnection(asyncio.Protocol):
     async def _respond(self, request: HttpRequest) -> None:
         response = await self._answer(request)
         self._task = None
-        self._write(response, keeps_connection=request.keeps_connection)
-        if request.keeps_connection:
+        keeps_connection = request.keeps_connection and not (self._has_received_all and self._reader.unread == 0)
+        self._write(response, keeps_connection=keeps_connection)
+        if keeps_connection:
             self._begin()
+            if self._has_received_all and self._task is None:  # the rest is no whole request
+                self._transport.close()
 
     def _write(self, response: HttpResponse, *, keeps_connection: bool) -> None:
         self._transport.write(response.encode(keeps_connection=keeps_connection))

@@ -12,7 +12,8 @@ MAX_HEAD: Final = 64 * 1024
 """Bytes of a request line with its headers."""
 MAX_BODY: Final = 4 * 1024 * 1024
 """Bytes of the body of a request, as in the official SDKs."""
-_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""The interim response before the real one."""
 _SINGLE: Final = ("content-length", "host", "origin", "transfer-encoding")
 
 
@@ -100,7 +101,7 @@ class RequestReader:
             raise BadRequestError(HTTPStatus.BAD_REQUEST, "the request line is not 'METHOD PATH HTTP/1.1'")
         headers = _headers(lines)
         if "100-continue" in headers.get("expect", "").lower():
-            self._send(_CONTINUE)
+            self._send(CONTINUE)
         try:
             if headers.get("transfer-encoding", "").lower() == "chunked":
                 body = yield from self._chunks()
