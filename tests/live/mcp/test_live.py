@@ -29,7 +29,7 @@ NODE_PACKAGES = (
     "@modelcontextprotocol/client@^2.4",
     "@modelcontextprotocol/inspector",
 )
-LONG, SHORT = 60.0, 0.2
+LONG, SHORT = 60.0, 1.0
 """Time-outs of clients in seconds."""
 
 Command = list[str | Path]
