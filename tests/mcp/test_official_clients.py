@@ -26,7 +26,7 @@ from tests.agents.scene import calls, toolbox
 from tests.mcp.raw_client import post, request, stateless, tool_call
 from tests.mcp.test_served_tools import HangingEmulator, run_served
 
-SHORT = 0.05
+SHORT = 0.5
 """A time-out in seconds that a hanging emulator always exceeds."""
 
 
