@@ -50,8 +50,8 @@ def _lacks_value(plan: Plan, database: Database, content: Json) -> bool:
 
 def _executed(plan: Plan, database: Database, arguments: Json, values: Json, new_key: NewKey) -> Json:
     argument_cells = {
-        name: cell(arguments.get(name, schema.get("default") if isinstance(schema, dict) else None))
-        for name, schema in plan.arguments.items()
+        name: cell(default if (value := arguments.get(name)) is None else value)
+        for name, default in plan.defaults.items()
     }
     bound = {"id": None, "count": None, "more": None, "total": None, "replaced": 0, **values, **argument_cells}
     key = plan.key_argument

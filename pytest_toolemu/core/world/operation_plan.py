@@ -73,6 +73,13 @@ class Plan:
         return self.operation.verb
 
     @functools.cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The default of each argument, which is None if it has none."""
+        return {
+            name: schema.get("default") if isinstance(schema, dict) else None for name, schema in self.arguments.items()
+        }
+
+    @functools.cached_property
     def key_argument(self) -> str | None:
         """The argument that holds the key, or the keys, of the row that the call is about."""
         return key_argument(self.operation, self.tool, self.table)
