@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import NAME, SUFFIX, Toolkit, benchmark_folder, provider_name
 from pytest_toolemu.core.world.sql.database import require_sqlite
-from pytest_toolemu.core.world.toolkit_plan import planned
+from pytest_toolemu.core.world.toolkit_plan import declaration_problems_in_file
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
 from pytest_toolemu.formats.yaml_document import Document, Loc, closest, show
@@ -43,7 +43,7 @@ def _load(path: Path, _modified: int, _size: int) -> Toolkit:
     problems = list(_unknown_keywords(toolkit))
     if toolkit.is_declared:
         require_sqlite()
-        problems += planned(toolkit)[1]
+        problems += declaration_problems_in_file(toolkit)
     if problems:
         raise document.error(problems)
     return toolkit
@@ -59,6 +59,10 @@ def _unknown_keywords(toolkit: Toolkit) -> Iterator[tuple[Loc, str]]:
         for part, schema in schemas.items():
             for loc, message in unknown_keywords(schema):
                 yield ("tools", index, part, *loc), f"{tool.name}: {message}"
+    for name, entity in toolkit.entities.items():
+        for field, schema in entity.fields.items():
+            for loc, message in unknown_keywords(schema):
+                yield ("entities", name, "fields", field, *loc), f"{field}: {message}"
 
 
 def toolkit_folders(folder: Path) -> tuple[Path, ...]:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pytest_toolemu import prompts
 from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
+from pytest_toolemu.core.world.toolkit_plan import declaration_problems_in_file
 from pytest_toolemu.formats.yaml_document import dump, format_location
 from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object
 from pytest_toolemu.models.structured_output import ask_structured
@@ -59,7 +59,7 @@ def declaration_problems(value: Json) -> list[str]:
         toolkit = Toolkit.model_validate(value, strict=False)
     except ValidationError as error:
         return [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
-    return [f"{format_location(loc)}: {message}" for loc, message in plan_toolkit(toolkit)[1]]
+    return [f"{format_location(loc)}: {message}" for loc, message in declaration_problems_in_file(toolkit)]
 
 
 def _declared(value: Json, reply: Json) -> Json:

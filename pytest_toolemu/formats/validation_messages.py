@@ -132,6 +132,8 @@ def _follows_from_another(value: Any, detail: ErrorDetails) -> bool:
     loc = tuple(detail["loc"])
     _, rest = _within(value, loc)
     tried = str(rest[0]).partition("[")[0] if rest else ""
+    if tried in ("int", "float", "bool"):
+        return True  # a field that accepts numbers also accepts text, whose problem is the same
     if tried not in ("tuple", "constrained-str", "str"):
         return False
     return (tried == "tuple") != isinstance(_part(value, loc[: loc.index(rest[0])]), list)

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
+from pytest_toolemu.core.world.toolkit_plan import declaration_problems_in_file, plan_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
 from tests.worlds.library import LIBRARY, toolkit_of
 
@@ -70,6 +70,13 @@ def problem(tmp_path: Path, old: str, new: str) -> str:
          "the entity has no field 'titel'; did you mean 'title'?"),
         ("      search: book\n", "      search: book\n      set: {title: \"'x'\"}\n",
          "'set' goes with 'create' or 'update'"),
+        ("operation: {update: book}", "operation: {update: book, unused: [copies], set: {copies: '?1'}}",
+         "UpdateBook: SQL refers to '?1'; write an argument as :name"),
+        ("operation: {update: book}", "operation: {update: book, fail: {Conflict: boook.copies > 1}}",
+         "SQL: no such column: boook.copies; did you mean 'book'?"),
+        ("operation: {update: book}", "operation: {update: book, fail: {Conflict: loan.reader = 'x'}}",
+         "SQL: no such column: loan.reader; name the row in 'find', or select it from loan in a subquery"),
+        ("    unique: [isbn]", "    fields: {shelf: {typ: string}}", "shelf: unknown JSON Schema keyword 'typ'; did you mean 'type'?"),
         ("operation: {update: book}", "operation: {update: book, columns: [title]}",
          "UpdateBook: 'columns' has no effect without 'search'; remove it"),
         ("operation: {update: book}", "operation: {update: book, order: title}",
@@ -102,7 +109,27 @@ def test_a_mistake_is_reported_with_the_nearest_name(tmp_path: Path, old: str, n
 
 def test_the_toolkit_of_a_record_which_holds_every_default_is_valid() -> None:
     stored = Toolkit.model_validate_json(toolkit_of().model_dump_json(by_alias=True))
-    assert plan_toolkit(stored)[1] == []
+    assert declaration_problems_in_file(stored) == []
+
+
+def test_the_toolkit_of_a_record_may_have_keys_without_an_effect() -> None:
+    assert plan_toolkit(toolkit_of(LIBRARY.replace("{update: book}", "{update: book, columns: [title]}")))[1] == []
+
+
+@pytest.mark.parametrize(
+    "wrong", ["fail: {Conflict: [{when: book.copies, sya: x}]}", "set: {title: ''}", "set: {title: {a: b}}"]
+)
+def test_a_value_that_may_be_text_or_a_number_is_reported_once(tmp_path: Path, wrong: str) -> None:
+    assert "number" not in problem(tmp_path, "operation: {update: book}", f"operation: {{update: book, {wrong}}}")
+
+
+def test_a_wrong_condition_of_an_entity_has_its_own_line(tmp_path: Path) -> None:
+    path = tmp_path / "Library.toolkit.yaml"
+    text = LIBRARY.replace('["copies >= 0"]', '["copies >= 0", "copies <= 9)"]')
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DocumentError) as caught:
+        load_toolkit(path)
+    assert str(caught.value) == f'{path}:10:28: SQL: near ")": syntax error'
 
 
 def test_a_tool_that_finds_open_entities_needs_no_error_for_unknown_keys(tmp_path: Path) -> None:

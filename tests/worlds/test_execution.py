@@ -224,6 +224,17 @@ def test_an_update_changes_the_given_fields_only() -> None:
     assert [book for book in books if book["book_id"] != "B-3"] == [ATLAS, NOVEL]
 
 
+def test_a_row_that_conditions_choose_can_be_named_like_one_that_an_argument_names() -> None:
+    chosen = (
+        "{update: book, key: none, where: {which: fold(book_id) = :book_id}, set: {copies: book.copies + 5, "
+        "book_id: book.book_id}, unused: [copies], fail: {Conflict: NOT book.lendable}}"
+    )
+    world = world_of(LIBRARY.replace("{update: book}", chosen))
+    assert call(world, "UpdateBook", book_id="b-2", title="Tides")["title"] == "Tides"
+    assert call(world, "UpdateBook", book_id="b-1") == {"error": "Conflict: The values are not possible."}
+    assert [change.after for change in world.take_changes()] == [{"title": "Tides", "copies": 6}]
+
+
 def test_a_list_of_keys_is_all_or_nothing() -> None:
     world = world_of()
     assert "error" in call(world, "RemoveBooks", book_ids=["B-1", "B-9"])

@@ -219,6 +219,9 @@ class Plan:
             for each in self.lookups
             if not each.is_list
         ]
+        if self._names_chosen_row and self.table is not None:
+            name = quote(self.table.name)
+            joins.append(f"LEFT JOIN {name} ON {name}.{quote(self.table.key)} = :id")
         if created and self.table is not None:
             joins.append(f"LEFT JOIN {quote(self.table.name)} AS new ON new.{quote(self.table.key)} = :id")
         return " ".join([f"SELECT {columns or '1'} FROM (SELECT 1)", *joins])
@@ -273,6 +276,12 @@ class Plan:
     def selects_by_condition(self) -> bool:
         """Whether conditions, and no argument with a key, choose the row that the call is about."""
         return self.operation.verb in ("get", "update", "delete") and self.key_argument is None
+
+    @functools.cached_property
+    def _names_chosen_row(self) -> bool:
+        """Whether SQL refers to the row that conditions choose, like to one that an argument names, by its entity."""
+        names = {*self.arguments, *(each.alias for each in self.lookups)}
+        return self.selects_by_condition and self.table is not None and names.isdisjoint({"id", self.table.name})
 
     def _conditions(self) -> str:
         if self.table is None:

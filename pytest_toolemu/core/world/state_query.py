@@ -11,7 +11,7 @@ from typing import Any, Final
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.sql.database import Database, quote
-from pytest_toolemu.core.world.sql.sql_errors import explained
+from pytest_toolemu.core.world.sql.sql_errors import TEXTS, explained
 from pytest_toolemu.core.world.sql.sql_functions import QUERY_FUNCTIONS
 from pytest_toolemu.core.world.state_changes import Rows
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
@@ -28,8 +28,6 @@ _Place = tuple[str, str]
 
 _MAX_ROWS: Final = 20
 _QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
-# Texts, quoted names, and comments, in which nothing is the name of a table.
-_TEXT: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/)""", re.DOTALL)
 _INITIAL_TABLE: Final = re.compile(r"(?i)\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
 _UNQUALIFIED: Final = re.compile(r"(?i)\b(?:from|join)\s+([a-z_][a-z0-9_]*)(?!\s*\.|\w)")
 _EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
@@ -86,7 +84,7 @@ class StateDatabase:
         """Return why a query is not valid, with the nearest name that exists; None if it is."""
         if not _QUERY.match(query):
             return "a query begins with SELECT"
-        for name in _UNQUALIFIED.findall(_TEXT.sub("''", query)):
+        for name in _UNQUALIFIED.findall(TEXTS.sub("''", query)):
             # SQLite would silently choose the first toolkit's table.
             kits = [kit for kit, plan in self._plans.items() if name in plan.tables]
             if len(kits) > 1:
@@ -181,7 +179,7 @@ def _json(value: Any) -> Any:
 
 def _translated(query: str) -> str:
     """Return the query with ``initial.Toolkit.entity`` as SQLite names it."""
-    parts = _TEXT.split(query)  # every second one is a text
+    parts = TEXTS.split(query)  # every second one is a text
     return "".join(
         part if index % 2 else _INITIAL_TABLE.sub(r'initial."\1.\2"', part) for index, part in enumerate(parts)
     )

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pytest_toolemu.core.world.entity_table import EntityTable, StoredRow
 from pytest_toolemu.core.world.sql.database import Database, quote
+from pytest_toolemu.formats.yaml_document import Loc
 
 _MAX_IDLE: Final = 2  # as each keeps prepared statements of about 0.3 MB
 _FUNCTIONS: Final = ("new_id", "code")
@@ -34,20 +35,23 @@ class ToolkitDatabases:
         self._idle: list[Database] = []
         weakref.finalize(self, _close_all, self._idle).atexit = False
 
-    def table_problem(self) -> tuple[str, sqlite3.Error] | None:
+    def table_problem(self) -> tuple[str, Loc, sqlite3.Error] | None:
         """Create the first database.
 
-        Return the first entity whose table or order SQLite refuses, with its reason; None if it refuses none.
+        Return the first entity whose table or order SQLite refuses, with the part of the entity and the reason; None if
+        it refuses none.
         """
         database = Database()
         for name, table in self._tables.items():
+            part: Loc = ()
             try:
                 database.execute(table.create_sql())
-                order = f" ORDER BY {table.entity.order}" if table.entity.order else ""
-                database.execute(f"SELECT 1 FROM {quote(name)}{order}")
+                if table.entity.order:
+                    part = ("order",)
+                    database.execute(f"SELECT 1 FROM {quote(name)} ORDER BY {table.entity.order}")
             except sqlite3.Error as error:
                 database.close()
-                return name, error
+                return (name, part, error) if part else (name, *_condition_problem(table, error))
         self._idle.append(self._protected(database))
         return None
 
@@ -114,6 +118,19 @@ class ToolkitDatabases:
             database.add_function(name)
         database.protect(self._tables)
         return database
+
+
+def _condition_problem(table: EntityTable, error: sqlite3.Error) -> tuple[Loc, sqlite3.Error]:
+    """Return the first condition of an entity that SQLite refuses, with its reason; else the error of the table."""
+    columns = ", ".join(map(quote, table.fields))
+    for index, condition in enumerate(table.entity.check):
+        with contextlib.closing(Database()) as database:
+            try:
+                # In lines of their own, because a comment ends with its line.
+                database.execute(f"CREATE TABLE {quote(table.name)} ({columns}, CHECK (\n{condition}\n))")
+            except sqlite3.Error as own:
+                return ("check", index), own
+    return (), error
 
 
 def _close_all(databases: list[Database]) -> None:

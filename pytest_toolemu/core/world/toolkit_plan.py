@@ -13,7 +13,7 @@ from pytest_toolemu.core.world.declarations import Operation
 from pytest_toolemu.core.world.entity_table import EntityTable, allows_null, entity_tables, types_of
 from pytest_toolemu.core.world.operation_checks import effect_problems, entity_problems
 from pytest_toolemu.core.world.operation_plan import CALL_VALUES, NO_KEY, Lookup, Plan, key_argument
-from pytest_toolemu.core.world.sql.sql_errors import explained
+from pytest_toolemu.core.world.sql.sql_errors import explained, other_parameter
 from pytest_toolemu.core.world.sql.sql_functions import FUNCTION_NAMES
 from pytest_toolemu.core.world.tool_errors import not_found_error
 from pytest_toolemu.core.world.toolkit_databases import ToolkitDatabases
@@ -65,7 +65,7 @@ def plan_toolkit(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
             if plan is not None:
                 plans[tool.name] = plan
     result = ToolkitPlan(toolkit.name, tables, plans, ToolkitDatabases(tables))
-    return result, problems or [*_effect_problems(toolkit, result)] or [*_statement_problems(toolkit, result)]
+    return result, problems or list(_statement_problems(toolkit, result))
 
 
 def _plan(tool: Tool, operation: Operation, tables: Mapping[str, EntityTable]) -> tuple[Plan | None, list[Problem]]:
@@ -149,6 +149,15 @@ def _set_problems(plan: Plan) -> Iterator[Problem]:
             yield ("set", name, KEY), f"the entity has no field {name!r}{closest(name, fields)}"
 
 
+def declaration_problems_in_file(toolkit: Toolkit) -> list[Problem]:
+    """Return every problem of a toolkit's declarations, and what has no effect in them or never matches a row.
+
+    Toolkits in records, which other versions may have accepted, are only executed; ``plan_toolkit`` checks them.
+    """
+    plan, problems = planned(toolkit)
+    return problems or list(_effect_problems(toolkit, plan))
+
+
 def _effect_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:
     for table in kit.tables.values():
         yield from entity_problems(table, kit.tables)
@@ -163,8 +172,8 @@ def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]
     if not kit.tables and not kit.plans:
         return  # an imported toolkit needs no database
     if (problem := kit.databases.table_problem()) is not None:
-        name, error = problem
-        yield ("entities", name), _explained(error, kit.tables[name].fields, kit)
+        name, part, error = problem
+        yield ("entities", name, *part), _explained(error, kit.tables[name].fields, kit)
         return
     for index, tool in enumerate(toolkit.tools):
         if (plan := kit.plans.get(tool.name)) is not None:
@@ -176,6 +185,9 @@ def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]
 def _sql_problems(plan: Plan, kit: ToolkitPlan) -> list[Problem]:
     values = dict.fromkeys([*CALL_VALUES, *plan.arguments])
     names = {*(plan.table.fields if plan.table else ()), *plan.arguments}
+    if any(map(other_parameter, plan.executed())):
+        parts = ((loc, other_parameter(statement)) for loc, statement in plan.parts())
+        return [(loc, f"SQL refers to {name!r}; write an argument as :name") for loc, name in parts if name]
     try:
         for statement in plan.executed():
             kit.databases.prepare(statement, values)

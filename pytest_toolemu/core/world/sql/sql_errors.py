@@ -10,6 +10,9 @@ from typing import Final
 from pytest_toolemu.formats.yaml_document import closest
 
 _UNBOUND: Final = re.compile(r"You did not supply a value for binding (?:parameter )?:(\w+)")
+# Texts, quoted names, and comments, in which nothing is a parameter or the name of a table.
+TEXTS: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/)""", re.DOTALL)
+_OTHER_PARAMETER: Final = re.compile(r"[?@$#]\w*")
 _NO_COLUMN: Final = re.compile(r"no such column: (\S+)")
 _NO_TABLE: Final = re.compile(r"no such table: (?:initial\.)?(\S+)")
 _NO_FUNCTION: Final = re.compile(r"no such function: (\S+)")
@@ -33,7 +36,7 @@ def explained(
         return f"SQL refers to :{match[1]}, and the tool has no such argument{closest(match[1], arguments)}"
     hint = ""
     if match := _NO_COLUMN.search(message):
-        hint = closest(match[1].rpartition(".")[2], columns)
+        hint = _column_hint(match[1], [*tables], [*columns])
     elif match := _NO_TABLE.search(message):
         hint = closest(match[1], tables)
     elif match := _NO_FUNCTION.search(message):
@@ -41,6 +44,23 @@ def explained(
     elif "not authorized" in message or "prohibited" in message:
         hint = f"; {scope}"
     return f"SQL: {message}{hint}"
+
+
+def other_parameter(statement: str) -> str | None:
+    """Return a parameter that is not written as ``:name``; None if there is none. SQLite would bind it to NULL."""
+    if not _OTHER_PARAMETER.search(statement):  # almost always, and much faster
+        return None
+    match = _OTHER_PARAMETER.search(TEXTS.sub("''", statement))
+    return match[0] if match else None
+
+
+def _column_hint(name: str, tables: list[str], columns: list[str]) -> str:
+    row, _, column = name.rpartition(".")
+    if row in tables and column in columns:
+        return f"; name the row in 'find', or select it from {row} in a subquery"
+    if row and column in columns:
+        return closest(row, tables)
+    return closest(column, columns)
 
 
 def broken_rule(error: sqlite3.Error) -> str:
