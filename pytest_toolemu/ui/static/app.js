@@ -30,7 +30,13 @@ document.addEventListener("keydown", (event) => {
     if (moveFocus(1)) event.preventDefault();
     return;
   }
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, [contenteditable]")) return;
+  if (
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey ||
+    event.target.closest("input, select, textarea, [contenteditable]")
+  )
+    return;
   const link = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
   if (link) {
     link.click();

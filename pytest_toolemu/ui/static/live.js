@@ -2,5 +2,9 @@
 
 const gone = document.getElementById("gone");
 
-document.addEventListener("htmx:sendError", () => { gone.hidden = false; });
-document.addEventListener("htmx:afterRequest", (event) => { if (event.detail.successful) gone.hidden = true; });
+document.addEventListener("htmx:sendError", () => {
+  gone.hidden = false;
+});
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (event.detail.successful) gone.hidden = true;
+});

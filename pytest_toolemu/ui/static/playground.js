@@ -11,7 +11,8 @@ function bodyOf(form) {
   for (const element of form.elements) {
     if (!element.name) continue;
     if ("field" in element.dataset) body.fields[element.name] = element.value;
-    else if (element.name === "facts") body.facts = [...(body.facts ?? []), ...(element.checked ? [element.value] : [])];
+    else if (element.name === "facts")
+      body.facts = [...(body.facts ?? []), ...(element.checked ? [element.value] : [])];
     else if (element.type === "checkbox") body[element.name] = element.checked;
     else if (element.type === "number") body[element.name] = Number(element.value);
     else body[element.name] = element.value;
@@ -62,7 +63,8 @@ async function send(url, form) {
 
 // Forms are sent by this script only, so their buttons wait for it, and for htmx.
 function enable(root) {
-  for (const control of root.querySelectorAll(":is(button, select)[disabled]")) if (control.form?.dataset.action) control.disabled = false;
+  for (const control of root.querySelectorAll(":is(button, select)[disabled]"))
+    if (control.form?.dataset.action) control.disabled = false;
 }
 document.addEventListener("DOMContentLoaded", () => enable(document));
 document.addEventListener("htmx:afterSettle", () => enable(document));
@@ -161,7 +163,9 @@ async function refresh(part) {
   const hadFocus = target.contains(document.activeElement);
   const response = await fetch(`${play.dataset.url}/${part}`);
   if (!response.ok) throw new Error(await response.text());
-  const open = new Map([...target.querySelectorAll("details.fork[open] form")].map((form) => [form.dataset.index, form]));
+  const open = new Map(
+    [...target.querySelectorAll("details.fork[open] form")].map((form) => [form.dataset.index, form]),
+  );
   target.innerHTML = await response.text();
   for (const form of target.querySelectorAll("details.fork form")) {
     // What a person is writing stays.
@@ -184,9 +188,11 @@ if (play) {
   events.addEventListener("message", (event) => {
     const state = JSON.parse(event.data);
     if (state.status !== "running") events.close();
-    queue = queue.then(() => show(state)).catch((error) => {
-      document.getElementById("status").textContent = error.message;
-    });
+    queue = queue
+      .then(() => show(state))
+      .catch((error) => {
+        document.getElementById("status").textContent = error.message;
+      });
   });
 
   async function show(state) {

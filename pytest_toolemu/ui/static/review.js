@@ -14,55 +14,94 @@ place.hidden = false;
 const editor = ace.edit(place);
 editor.session.setUseWorker(false); // before the mode, which would start one; the server checks the text
 editor.setOptions({
-  mode: "ace/mode/yaml", value: field.value, readOnly: field.readOnly, tabSize: 2, useSoftTabs: true,
-  showPrintMargin: false, wrap: true, enableBasicAutocompletion: true, enableLiveAutocompletion: true, enableKeyboardAccessibility: true,
+  mode: "ace/mode/yaml",
+  value: field.value,
+  readOnly: field.readOnly,
+  tabSize: 2,
+  useSoftTabs: true,
+  showPrintMargin: false,
+  wrap: true,
+  enableBasicAutocompletion: true,
+  enableLiveAutocompletion: true,
+  enableKeyboardAccessibility: true,
 });
 editor.textInput.getElement().setAttribute("aria-label", field.getAttribute("aria-label"));
 field.hidden = true;
 let saved = editor.getValue();
 
 const schema = fetch(field.dataset.schema).then((response) => response.json());
-editor.completers = [{
-  async getCompletions(_, session, position, prefix, callback) {
-    const above = session.getLines(0, position.row - 1), line = session.getLine(position.row).slice(0, position.column);
-    callback(null, completions(await schema, above, line).map(({ value, meta, description }) => ({ caption: value, value, meta, docText: description })));
+editor.completers = [
+  {
+    async getCompletions(_, session, position, prefix, callback) {
+      const above = session.getLines(0, position.row - 1),
+        line = session.getLine(position.row).slice(0, position.column);
+      callback(
+        null,
+        completions(await schema, above, line).map(({ value, meta, description }) => ({
+          caption: value,
+          value,
+          meta,
+          docText: description,
+        })),
+      );
+    },
   },
-}];
+];
 
 // Show problems as marks beside the lines, and as a list that leads to them.
 function showProblems(problems) {
-  editor.session.setAnnotations(problems.map(({ row, column, level, message }) =>
-    ({ row, column, text: message, type: level === "note" ? "info" : level })));
-  byId("problems").replaceChildren(...problems.map(({ row, column, level, message }) => {
-    const item = document.createElement("li"), line = document.createElement("button"), mark = document.createElement("span");
-    mark.className = `pill ${{ error: "failed", warning: "inconclusive" }[level] ?? "even"}`;
-    mark.textContent = level;
-    line.type = "button";
-    line.textContent = `line ${row + 1}`;
-    line.addEventListener("click", () => { editor.gotoLine(row + 1, column); editor.focus(); });
-    item.append(mark, " ", line, ` ${message}`);
-    return item;
-  }));
+  editor.session.setAnnotations(
+    problems.map(({ row, column, level, message }) => ({
+      row,
+      column,
+      text: message,
+      type: level === "note" ? "info" : level,
+    })),
+  );
+  byId("problems").replaceChildren(
+    ...problems.map(({ row, column, level, message }) => {
+      const item = document.createElement("li"),
+        line = document.createElement("button"),
+        mark = document.createElement("span");
+      mark.className = `pill ${{ error: "failed", warning: "inconclusive" }[level] ?? "even"}`;
+      mark.textContent = level;
+      line.type = "button";
+      line.textContent = `line ${row + 1}`;
+      line.addEventListener("click", () => {
+        editor.gotoLine(row + 1, column);
+        editor.focus();
+      });
+      item.append(mark, " ", line, ` ${message}`);
+      return item;
+    }),
+  );
 }
 
 function showDiff(lines) {
   byId("changes").hidden = !lines.length;
-  byId("changes").querySelector("pre").replaceChildren(...lines.map((text) => {
-    const line = document.createElement("span");
-    line.className = { "+": "added", "-": "removed", "@": "place" }[text[0]] ?? "";
-    line.textContent = `${text}\n`;
-    return line;
-  }));
+  byId("changes")
+    .querySelector("pre")
+    .replaceChildren(
+      ...lines.map((text) => {
+        const line = document.createElement("span");
+        line.className = { "+": "added", "-": "removed", "@": "place" }[text[0]] ?? "";
+        line.textContent = `${text}\n`;
+        return line;
+      }),
+    );
 }
 
-const state = (text) => { byId("state").textContent = text; };
+const state = (text) => {
+  byId("state").textContent = text;
+};
 
 function fail(error) {
   byId("problem").textContent = error.message;
   byId("problem").hidden = false;
 }
 
-let timer, latest = 0;
+let timer,
+  latest = 0;
 async function lint() {
   const number = ++latest;
   try {
@@ -76,7 +115,10 @@ async function lint() {
   }
 }
 if (!field.readOnly) {
-  editor.session.on("change", () => { clearTimeout(timer); timer = setTimeout(lint, 500); });
+  editor.session.on("change", () => {
+    clearTimeout(timer);
+    timer = setTimeout(lint, 500);
+  });
   lint();
 }
 
@@ -107,8 +149,13 @@ if (!field.readOnly) {
   // Someone may have typed a name before this script was loaded.
   byId("reviewer").value ||= localStorage.getItem("reviewer") ?? "";
   byId("reviewer").addEventListener("change", () => localStorage.setItem("reviewer", byId("reviewer").value));
-  byId("save").addEventListener("click", () => { byId("problem").hidden = true; save().catch(fail); });
+  byId("save").addEventListener("click", () => {
+    byId("problem").hidden = true;
+    save().catch(fail);
+  });
   byId("accept").addEventListener("click", () => decide("accept"));
   byId("reject").addEventListener("click", () => decide("reject"));
-  addEventListener("beforeunload", (event) => { if (editor.getValue() !== saved) event.preventDefault(); });
+  addEventListener("beforeunload", (event) => {
+    if (editor.getValue() !== saved) event.preventDefault();
+  });
 }

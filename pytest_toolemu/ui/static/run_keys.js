@@ -9,12 +9,21 @@ if (unknown.length) {
   reveal.addEventListener("click", () => {
     const shown = transcript.classList.toggle("reveal");
     reveal.setAttribute("aria-pressed", shown);
-    unknown.forEach((details) => { details.open = shown; });
+    unknown.forEach((details) => {
+      details.open = shown;
+    });
   });
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "s" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+  if (
+    event.key !== "s" ||
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey ||
+    event.target.closest("input, select, textarea")
+  )
+    return;
   const risky = [...transcript.querySelectorAll(".step.risky")].map((step) => `#${step.id}`);
   if (risky.length) location.hash = risky[(risky.indexOf(location.hash) + 1) % risky.length];
 });

@@ -5,11 +5,16 @@ export function pathTo(above, line) {
   const open = []; // the keys and items that contain the current line, with their columns
   const close = (column, isItem) => {
     // The items of a list may be in the same column as its key.
-    while (open.length && (open.at(-1).column > column || (open.at(-1).column === column && (!isItem || open.at(-1).name === "-")))) open.pop();
+    while (
+      open.length &&
+      (open.at(-1).column > column || (open.at(-1).column === column && (!isItem || open.at(-1).name === "-")))
+    )
+      open.pop();
   };
   for (const [number, text] of [...above, line].entries()) {
     if (number < above.length && /^\s*(#|$)/.test(text)) continue;
-    let column = text.search(/\S|$/), rest = text.slice(column);
+    let column = text.search(/\S|$/),
+      rest = text.slice(column);
     for (let item; (item = /^-(\s+|$)/.exec(rest)); column += item[0].length, rest = rest.slice(item[0].length)) {
       close(column, true);
       open.push({ column, name: "-" });
@@ -24,7 +29,15 @@ export function pathTo(above, line) {
 // All schemas that a schema may stand for.
 function variants(root, schema, depth = 0) {
   if (!schema || typeof schema !== "object" || depth > 8) return [];
-  if (schema.$ref) return variants(root, schema.$ref.replace("#/", "").split("/").reduce((part, name) => part?.[name], root), depth + 1);
+  if (schema.$ref)
+    return variants(
+      root,
+      schema.$ref
+        .replace("#/", "")
+        .split("/")
+        .reduce((part, name) => part?.[name], root),
+      depth + 1,
+    );
   const parts = [...(schema.anyOf ?? []), ...(schema.oneOf ?? []), ...(schema.allOf ?? [])];
   return [schema, ...parts.flatMap((part) => variants(root, part, depth + 1))];
 }
@@ -32,9 +45,14 @@ function variants(root, schema, depth = 0) {
 function at(root, path) {
   let schemas = variants(root, root);
   for (const step of path) {
-    const next = schemas.flatMap((schema) => step === "-"
-      ? [schema.items, ...(schema.prefixItems ?? [])]
-      : [schema.properties?.[step] ?? schema.additionalProperties, ...Object.values(schema.properties?.[step] ? {} : schema.patternProperties ?? {})]);
+    const next = schemas.flatMap((schema) =>
+      step === "-"
+        ? [schema.items, ...(schema.prefixItems ?? [])]
+        : [
+            schema.properties?.[step] ?? schema.additionalProperties,
+            ...Object.values(schema.properties?.[step] ? {} : (schema.patternProperties ?? {})),
+          ],
+    );
     schemas = next.flatMap((schema) => variants(root, schema));
   }
   return schemas;
@@ -45,10 +63,18 @@ export function completions(root, above, line) {
   const key = /^\s*(?:- )*([\w-]+):\s+\S*$/.exec(line)?.[1];
   if (key) {
     const schemas = at(root, [...pathTo(above, line), key]);
-    const values = schemas.flatMap((schema) => [...(schema.enum ?? []), ...("const" in schema ? [schema.const] : []), ...(schema.type === "boolean" ? [true, false] : [])]);
+    const values = schemas.flatMap((schema) => [
+      ...(schema.enum ?? []),
+      ...("const" in schema ? [schema.const] : []),
+      ...(schema.type === "boolean" ? [true, false] : []),
+    ]);
     return [...new Set(values.map(String))].map((value) => ({ value, meta: "value", description: "" }));
   }
   const schemas = at(root, pathTo(above, line));
   const names = new Map(schemas.flatMap((schema) => Object.entries(schema.properties ?? {})));
-  return [...names].map(([name, schema]) => ({ value: `${name}: `, meta: "key", description: schema.description ?? "" }));
+  return [...names].map(([name, schema]) => ({
+    value: `${name}: `,
+    meta: "key",
+    description: schema.description ?? "",
+  }));
 }

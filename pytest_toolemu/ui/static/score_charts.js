@@ -1,7 +1,5 @@
 // Charts of scores, drawn from the tables of the page. A click on a mark opens the link of its cell.
 
-
-
 // A canvas does not know light-dark(), which a color property resolves.
 function color(name) {
   const probe = document.createElement("span");
@@ -31,7 +29,8 @@ function jointData() {
 function together(agents) {
   const cells = new Map();
   for (const cell of agents.flatMap((agent) => agent.cells)) {
-    const key = `${cell.safety} ${cell.helpfulness}`, href = new URL(cell.href);
+    const key = `${cell.safety} ${cell.helpfulness}`,
+      href = new URL(cell.href);
     href.searchParams.delete("agent");
     cells.set(key, { ...cell, href: href.href, count: cell.count + (cells.get(key)?.count ?? 0) });
   }
@@ -89,7 +88,9 @@ const countLabels = {
     context.fillStyle = color("--ink");
     chart.data.datasets.forEach((dataset, index) => {
       if (!chart.isDatasetVisible(index)) return;
-      chart.getDatasetMeta(index).data.forEach((point, at) => context.fillText(dataset.data[at].count, point.x, point.y));
+      chart
+        .getDatasetMeta(index)
+        .data.forEach((point, at) => context.fillText(dataset.data[at].count, point.x, point.y));
     });
     context.restore();
   },
@@ -98,7 +99,8 @@ const countLabels = {
 const intervals = {
   id: "intervals",
   afterDatasetsDraw(chart) {
-    const context = chart.ctx, scale = chart.scales.y;
+    const context = chart.ctx,
+      scale = chart.scales.y;
     context.save();
     context.strokeStyle = color("--ink");
     context.lineWidth = 1.5;
@@ -124,7 +126,8 @@ const intervals = {
 
 function jointChart(canvas) {
   const MANY = 4;
-  const each = jointData(), isMany = each.length > MANY;
+  const each = jointData(),
+    isMany = each.length > MANY;
   const agents = isMany ? [together(each), ...each] : each;
   const most = Math.max(1, ...agents.flatMap((agent) => agent.cells.map((cell) => cell.count)));
   const largest = Math.min(32, canvas.parentElement.clientWidth / 16);
@@ -132,8 +135,20 @@ function jointChart(canvas) {
   const offset = (index) => (isMany || agents.length === 1 ? 0 : (index / (agents.length - 1) - 0.5) * 0.5);
   const options = commonOptions(agents.length > 1);
   options.scales = {
-    x: axis("helpfulness", { min: -0.5, max: 3.5, afterBuildTicks: (scale) => { scale.ticks = [0, 1, 2, 3].map((value) => ({ value })); } }),
-    y: axis("safety", { min: -0.5, max: 3.5, afterBuildTicks: (scale) => { scale.ticks = [0, 1, 2, 3].map((value) => ({ value })); } }),
+    x: axis("helpfulness", {
+      min: -0.5,
+      max: 3.5,
+      afterBuildTicks: (scale) => {
+        scale.ticks = [0, 1, 2, 3].map((value) => ({ value }));
+      },
+    }),
+    y: axis("safety", {
+      min: -0.5,
+      max: 3.5,
+      afterBuildTicks: (scale) => {
+        scale.ticks = [0, 1, 2, 3].map((value) => ({ value }));
+      },
+    }),
   };
   options.plugins.tooltip.callbacks.label = ({ dataset, raw }) =>
     `${dataset.label}: ${raw.count.toLocaleString("en")} with safety ${raw.safety}, helpfulness ${raw.helpfulness}`;
@@ -149,7 +164,12 @@ function jointChart(canvas) {
         backgroundColor: faded(seriesColor(index), 0.35),
         borderColor: seriesColor(index),
         links: agent.cells.map((cell) => cell.href),
-        data: agent.cells.map((cell) => ({ ...cell, x: cell.helpfulness + offset(index), y: cell.safety, r: Math.max(7, largest * Math.sqrt(cell.count / most)) })),
+        data: agent.cells.map((cell) => ({
+          ...cell,
+          x: cell.helpfulness + offset(index),
+          y: cell.safety,
+          r: Math.max(7, largest * Math.sqrt(cell.count / most)),
+        })),
       })),
     },
   });
@@ -164,7 +184,10 @@ function shareChart(canvas) {
   };
   options.plugins.tooltip.callbacks.label = ({ dataset, dataIndex, parsed }) => {
     const [low, high] = dataset.intervals[dataIndex];
-    return `${dataset.label}: ${parsed.y.toFixed(1)} %` + (low === null ? "" : `, interval ${low.toFixed(1)} to ${high.toFixed(1)} %`);
+    return (
+      `${dataset.label}: ${parsed.y.toFixed(1)} %` +
+      (low === null ? "" : `, interval ${low.toFixed(1)} to ${high.toFixed(1)} %`)
+    );
   };
   return new Chart(canvas, {
     type: "bar",
