@@ -115,7 +115,7 @@ def test_a_label_that_cannot_be_written_is_not_called_saved(app: TestClient, tmp
 def test_nothing_is_written_in_an_application_that_only_shows(app: TestClient, tmp_path: Path) -> None:
     only_shows = client_of(tmp_path / "runs", read_only=True)
     text, trajectory = shown(only_shows, 0)
-    assert "Save and go on" not in text
+    assert "Save and continue" not in text
     assert save(only_shows, 0, trajectory=trajectory, **ANSWERS).status_code == 403
     assert app
 

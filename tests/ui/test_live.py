@@ -122,7 +122,7 @@ def test_the_list_marks_running_sessions_until_they_end(folder: Path, client: Te
     assert not (folder / LIVE).exists()
     assert f'hx-get="/sessions/{NAME}/row"' in client.get(f"{URL}/mark").text
     assert "▶ running" not in shown(client, "/")
-    assert "This session does not run It has ended." in shown(client, URL)
+    assert "This session is not running It has ended." in shown(client, URL)
     assert "The session has ended." in client.get(f"{URL}/state").text
 
 

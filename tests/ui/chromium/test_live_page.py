@@ -42,7 +42,7 @@ def test_a_session_is_watched_until_it_dies(page: Any, folder: Path) -> None:
     check_page(page)
     take_picture(page, "ui-live")
     # The page is replaced every second: a link keeps the focus, and nothing else moves.
-    page.locator("[aria-label='Finished last'] a").last.focus()
+    page.locator("[aria-label='Last finished'] a").last.focus()
     name = page.evaluate("document.activeElement.id")
     top = page.evaluate("document.activeElement.getBoundingClientRect().top")
     write_live(folder, process(progress=PROGRESS.model_copy(update={"completed": 150})))
@@ -52,7 +52,7 @@ def test_a_session_is_watched_until_it_dies(page: Any, folder: Path) -> None:
     expect(page.locator(f"[id='{name}']")).to_be_focused()
     assert page.evaluate("document.activeElement.getBoundingClientRect().top") == top
     RunStore(folder).put(run("newest"))
-    expect(page.locator("[aria-label='Finished last'] li").first).to_contain_text("newest")
+    expect(page.locator("[aria-label='Last finished'] li").first).to_contain_text("newest")
     # As if the server had ended, and then answered again.
     page.evaluate("document.dispatchEvent(new CustomEvent('htmx:sendError'))")
     expect(page.locator("#gone")).to_be_hidden()
