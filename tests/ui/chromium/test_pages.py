@@ -71,7 +71,7 @@ def test_runs_are_filtered_and_opened_by_keyboard(page: Any) -> None:
     press(page, "/")
     page.keyboard.type("gas bill")
     # The first letters find the same runs, and the focus would be lost with their table.
-    expect(page.locator("#results .chip").first).to_contain_text("q: gas bill")
+    expect(page.locator("#results .chip").first).to_contain_text("search: gas bill")
     expect(page.locator("#results [role=status]")).to_have_text("2 of 20 runs")
     press(page, "ArrowDown", "Enter")
     expect(page.locator(".position")).to_have_text("1 of 2 that match gas bill, failed")
