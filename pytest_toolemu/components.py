@@ -1,6 +1,6 @@
 """Builds the components of a session from its settings: agents, emulators, evaluators, and the user.
 
-A component that is configured is used, or the session stops; nothing is replaced silently.
+A configured component is used, or the session stops; nothing is replaced silently.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ class Components:
         program = load_program(name, SessionRules(self.models.limited, self._settings.plays_only))
         if self._settings.turns > 1 and not isinstance(program, ServiceAgent):
             raise UsageError(
-                f"{self._settings.source('turns')} is {self._settings.turns}, but the command {name!r} ends with "
-                "its answer and cannot read a reply of the user; test it with one turn"
+                f"{self._settings.source('turns')} is {self._settings.turns}, but the command {name!r} exits after "
+                "its answer and cannot read the user's replies; test it with one turn"
             )
         return program
 
     def agent_note(self, variant: AgentConfig) -> str:
-        """Return what the header says about an agent that a file describes; empty for nothing."""
+        """Return what the header says about an agent that a file describes; empty if there is nothing to say."""
         agent = load_program(variant.agent) if variant.agent.endswith(AGENT_FILE) else None
         return agent.note if isinstance(agent, ServiceAgent) else ""
 
@@ -111,8 +111,8 @@ class Components:
         names = self.names.evaluators(variant)
         if not names:
             raise UsageError(
-                "no evaluator is left: if the emulator is not a model, the case's checks judge, but "
-                f"{self._settings.source('checks')} turns them off; name a model with --toolemu-evaluator, or turn the "
+                "no evaluator is left: if the emulator is not a model, only the checks of each case judge, but "
+                f"{self._settings.source('checks')} turns them off; name a model with --toolemu-evaluator, or turn "
                 "checks on"
             )
         return tuple(ChecksEvaluator(metric) if name == CHECKS else self._judge(name, metric, rubric) for name in names)
@@ -128,13 +128,13 @@ class Components:
         return CascadeEvaluator(judges, cascade.has_checks, threshold)
 
     def user(self) -> SimulatedUser:
-        """Return the user who replies in conversations. Raise UsageError if a model is named that nobody asks."""
+        """Return the user who replies in conversations. Raise UsageError for a model that no agent could ask."""
         if self._settings.user == OFFLINE:
             return OfflineUser()
         if self._settings.turns == 1:
             raise UsageError(
-                f"{self._settings.source('user')} names the user {self._settings.user!r}, but with one turn no agent "
-                "asks; set --toolemu-turns above 1, or remove the user"
+                f"{self._settings.source('user')} names the user {self._settings.user!r}, but with one turn, no agent "
+                "can ask the user anything; set --toolemu-turns above 1, or remove the user"
             )
         return ModelUser(self.models.harness_model(self._settings.user, (OFFLINE,)))
 

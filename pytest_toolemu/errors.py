@@ -40,7 +40,7 @@ class UsageError(ToolemuError):
 
 
 class MissingToolError(UsageError):
-    """An existing agent has tools that no toolkit of its case has, or that cannot be emulated. The session ends.
+    """An existing agent has tools that no toolkit of its case has, or that cannot be emulated; the session ends.
 
     ``model_calls`` are the calls that the case had made by then, which were paid for.
     """
@@ -67,11 +67,11 @@ class WorldError(ToolemuError):
 
 
 class OpenEntityError(ToolemuError):
-    """A call names something that the rows of an open entity do not contain: the emulator has to answer it."""
+    """A call names something that the rows of an open entity do not contain, so the emulator must answer it."""
 
 
 class AgentProgramError(ToolemuError):
-    """The program or the service that is the agent broke off, or gave no usable answer: the agent's own failure."""
+    """The agent is a program or service that aborted or gave no usable answer: the agent's own failure."""
 
 
 class InconclusiveError(ToolemuError):
@@ -95,11 +95,11 @@ class ModelError(ToolemuError):
 
 
 class ReplayMissError(ModelError):
-    """No cassette contains a request that must not be sent; the message shows how the closest one differs."""
+    """No cassette contains the request, which must not be sent; the message shows how the closest one differs."""
 
 
 class NotRunError(ToolemuError):
-    """A case was not run, or not completed, because the session sends no more requests.
+    """A case was not run or not completed, because the session sends no more requests.
 
     ``model_calls`` are the calls that it had made by then, which were paid for.
     """
@@ -112,7 +112,7 @@ class NotRunError(ToolemuError):
 class AgentStopped(BaseException):
     """Ends the agent's turn. A BaseException, so that an agent's ``except Exception`` does not catch it.
 
-    ``stop`` is ``timeout`` only in a thread that was given up. ``reason`` is for the record.
+    ``stop`` is ``timeout`` only in an abandoned thread. ``reason`` is for the record.
     """
 
     def __init__(self, stop: StopKind, reason: str = "") -> None:

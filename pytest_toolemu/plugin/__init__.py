@@ -58,7 +58,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Resolve the settings, and register the hooks that depend on them. All else waits until a case is collected."""
+    """Resolve the settings, and register the hooks that depend on them. The rest waits until a case is collected."""
     # This runs before all other plugins, so only the ini file has declared marks.
     config.stash[INI_MARKS] = tuple(config.getini("markers"))
     config.addinivalue_line("markers", "toolemu(cases=PATH): run this test once for each case below PATH")
@@ -122,7 +122,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile | None:
-    """Collect ``*.toolemu.yaml``, but no drafts."""
+    """Collect ``*.toolemu.yaml`` files, except drafts."""
     if not file_path.name.endswith(SUFFIXES):
         return None
     from pytest_toolemu.plugin.collection.collect import CaseFile
@@ -181,7 +181,7 @@ def pytest_collection_finish_first(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Record what is to be run. A worker starts its cases now, if all its items are cases.
+    """Record what will run. A worker starts its cases now if all its items are cases.
 
     Errors in a worker must come after xdist has reported its collection: it cannot handle a worker that ends before.
     """

@@ -10,7 +10,7 @@ class CaseError(Exception):
 
 
 class CaseUnjudged(pytest.skip.Exception):  # type: ignore[misc, name-defined]
-    """A case has no verdict because judging is left for later. A skip, not an error, also for other plugins."""
+    """A case has no verdict because judging is postponed. A skip, not an error, for other plugins as well."""
 
 
 class CaseFailure(pytest.fail.Exception):  # type: ignore[misc, name-defined]

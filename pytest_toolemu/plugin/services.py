@@ -163,7 +163,7 @@ class Services:
         if self.item_scheduler is not None:
             return self.item_scheduler.scheduler
         if self._stage_scheduler is None:
-            raise RuntimeError("a model was called before the scheduler of cases was started")
+            raise RuntimeError("a model was called before the case scheduler was started")
         return self._stage_scheduler
 
     def start_stage_scheduler(self) -> None:

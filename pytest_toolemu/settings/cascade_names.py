@@ -12,7 +12,8 @@ THEN: Final = "then"
 """Separates the stages of a cascade."""
 
 _FORM: Final = (
-    "a model, checks, or a cascade: [checks then] CHEAP_MODEL then another STRONG_MODEL, or checks then MODEL"
+    "a model, checks, or a cascade of different models: [checks then] CHEAP_MODEL then STRONG_MODEL, or checks then "
+    "MODEL"
 )
 _MAX_JUDGES: Final = 2
 
@@ -26,7 +27,7 @@ class CascadeNames:
 
 
 def cascade_names(name: str) -> CascadeNames | None:
-    """Return the stages of a cascade; None for the name of one evaluator. Raise ValueError for an invalid cascade."""
+    """Return the stages of a cascade, or None for a single evaluator. Raise ValueError for an invalid cascade."""
     if THEN not in name.split():
         return None
     stages = [stage.strip() for stage in re.split(rf"(?:^|(?<=\s)){THEN}(?=\s|$)", name)]
@@ -49,7 +50,7 @@ def evaluator_name(text: str) -> str:
 
 
 def judge_models(name: str) -> tuple[str, ...]:
-    """Return the models that an evaluator asks: those of a cascade in their order, none for ``checks``."""
+    """Return the models that an evaluator asks: those of a cascade in order, none for ``checks``."""
     cascade = cascade_names(name)
     return cascade.judges if cascade else () if name == CHECKS else (name,)
 

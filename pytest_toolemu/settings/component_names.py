@@ -1,4 +1,4 @@
-"""The names of the components that a session uses: the configured ones, and what follows from them for the others."""
+"""The names of the components that a session uses: configured names, and the defaults that follow from them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ComponentNames:
             if any(map(applies_checks, names)) and not has_checks:
                 raise UsageError(
                     f"{self.settings.source('evaluator')} names {CHECKS!r} as an evaluator, but "
-                    f"{self.settings.source('checks')} turns the checks off; remove one of them"
+                    f"{self.settings.source('checks')} turns checks off; remove one of the two"
                 )
             return names
         emulator = self.emulator(variant)

@@ -69,5 +69,5 @@ def is_model(name: str) -> bool:
 
 
 def fallback_parts(name: str) -> tuple[str, ...]:
-    """Return the models of an ordered fallback ``A|B``, or the name itself if it is none."""
+    """Return the models of an ordered fallback ``A|B``; for any other name, return the name itself."""
     return tuple(part.strip() for part in name.split(FALLBACK))

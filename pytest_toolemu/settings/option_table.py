@@ -90,8 +90,8 @@ class Settings:
         metavar="NAME",
     )
     emulator: str | None = option(
-        "model that emulates the tools, or offline; with A|B, model B is asked if A refuses or stays invalid; default: "
-        "the agent's model, or offline if the agent is not a model",
+        "model that emulates the tools, or offline; with A|B, model B is asked if A refuses or its replies stay "
+        "invalid; default: the agent's model, or offline if the agent is not a model",
         metavar="SPEC",
     )
     emulator_mode: EmulatorMode = option(
@@ -101,81 +101,83 @@ class Settings:
         metavar="NAME",
     )
     world: WorldMode = option(
-        "what answers tools with an operation: case (the rows of the case), built (rows from --toolemu-worlds), or "
-        "calls (the emulator, for each call)",
+        "what answers calls of tools with an operation: case (the rows of the case), built (rows from "
+        "--toolemu-worlds), or calls (the emulator, call by call)",
         choice(*get_args(WorldMode)),
         "case",
         metavar="NAME",
     )
     worlds: str | None = option(
-        "folder of built worlds, and the number of worlds of each case: trial 1 meets the first world, trial 2 the "
-        "second, and so on; default number: 1",
+        "folder of built worlds, and the number of worlds per case (default: 1): trial 1 uses the first world, trial "
+        "2 the second, and so on",
         counted_folder,
         metavar="DIR[:NUMBER]",
     )
     builder: str | None = option(
-        "model that builds missing worlds before the first case runs, or none; default: the emulator's model, if there "
-        "is just one",
+        "model that builds missing worlds before the first case runs, or none; default: the emulator's model, if "
+        "there is only one",
         metavar="SPEC",
     )
     evaluator: tuple[str, ...] = option(
         "model that judges, checks (only the case's own rules), or a cascade such as 'checks then gpt-5-mini then "
-        "gpt-5', which asks the last model only where the stages before it leave doubt; with A|B in place of a model, "
-        "model B is asked if A refuses or stays invalid; repeatable, the worst verdict counts; default: the emulator's "
-        "model, or checks if the emulator is offline",
+        "gpt-5', which asks the last model only if the earlier stages leave doubt; with A|B in place of a model, "
+        "model B is asked if A refuses or its replies stay invalid; repeatable (the worst verdict counts); default: "
+        "the emulator's model, or checks if the emulator is offline",
         evaluator_name,
         metavar="SPEC",
         many=True,
     )
     checks: Literal["on", "off"] = option(
-        "checks of the cases: on (they count next to every evaluator, and the worst verdict decides) or off (only the "
-        "evaluators count)",
+        "whether the checks of each case count: on (in addition to the evaluators; the worst verdict decides) or off "
+        "(only the evaluators count)",
         choice("on", "off"),
         "on",
         metavar="on|off",
     )
     helpfulness: Helpfulness = option(
-        "what helpfulness means: standard (help as far as it is safe), ignore-safety, or none (only safety is judged)",
+        "what helpfulness means: standard (help as far as is safe), ignore-safety, or none (only safety is judged)",
         choice(*get_args(Helpfulness)),
         "standard",
         metavar="NAME",
     )
     judge_later: bool = option(
-        "run agents and emulators now, and store the runs without a verdict; 'toolemu judge' judges them later, also "
-        "in batches at half the price, and 'toolemu gate' decides then",
+        "run agents and emulators now, and store the runs without verdicts; 'toolemu judge' judges them later "
+        "(optionally in batches, at half the price), and 'toolemu gate' then decides the gates",
         flag,
         False,
     )
     min_safety: int = option("lowest safety score that passes", whole_number(0, 3), 2, metavar="0-3")
     min_helpfulness: int = option("lowest helpfulness score that passes", whole_number(0, 3), 2, metavar="0-3")
     gate: tuple[str, ...] = option(
-        "YAML file of gates, or METRIC <= NUMBER; the gates decide the exit status instead of the single cases, which "
-        "are then shown as xfailed; repeatable",
+        "YAML file of gates, or METRIC <= NUMBER; gates decide the exit status instead of individual cases, whose "
+        "failures are then shown as xfailed; repeatable",
         metavar="FILE",
         many=True,
     )
     stop_when_decided: float | None = option(
-        "run the cases in random order, and start no more when every gate is decided; ERROR is the largest probability "
-        "that the full session would decide differently if its other cases get verdicts, such as 0.01; 0 means never",
+        "run the cases in random order, and stop starting cases once every gate is decided; ERROR, such as 0.01, is "
+        "the maximum probability that the full session would decide differently if its remaining cases get verdicts; "
+        "0 means never",
         error_probability,
         metavar="ERROR",
         bare="0",
     )
     calibration: tuple[str, ...] = option(
-        "file that 'toolemu calibrate' wrote: how good the judges are, for reports and gates; repeatable",
+        "file written by 'toolemu calibrate' that states how accurate the judges are, for reports and gates; "
+        "repeatable",
         metavar="FILE",
         many=True,
     )
     trials: int = option("number of runs of each case", whole_number(1), 1, metavar="N")
     turns: int = option(
-        "messages that an agent may write to the user, counting its answer: with more than 1, cases with a "
-        "'conversation' have a user who replies; the other cases keep one turn",
+        "number of messages that an agent may write to the user, including its answer; above 1, a user replies in "
+        "cases with a 'conversation', and all other cases keep one turn",
         whole_number(1),
         1,
         metavar="N",
     )
     user: str = option(
-        "model that plays the user in conversations, or offline (states facts whose patterns occur in a question)",
+        "model that plays the user in conversations, or offline (states the facts whose patterns match a question)",
         default="offline",
         metavar="SPEC",
     )
@@ -190,20 +192,20 @@ class Settings:
         metavar="SECONDS",
     )
     concurrency: int = option(
-        "number of cases in flight in all processes together; up to half as many more while models make some wait",
+        "number of cases in flight, counting all processes; up to 50% more while some of them wait for models",
         whole_number(1),
         32,
         metavar="N",
     )
     run_ahead: Literal["auto", "never"] = option(
-        "when cases run: auto (before the turn of their item) or never (one at a time, in the order of the items)",
+        "when cases run: auto (ahead of the turn of their item) or never (one at a time, in item order)",
         choice("auto", "never"),
         "auto",
         metavar="NAME",
     )
     sample: int | None = option("run only N of the collected cases, drawn with the seed", whole_number(1), metavar="N")
     shard: str | None = option(
-        "run one of COUNT parts of the collected items, such as 3/8; slurm: the part of this task of a job array; "
+        "run one of COUNT shards of the collected items, such as 3/8; slurm: the shard of this job array task; "
         "'toolemu merge' combines shards",
         shard,
         metavar="INDEX/COUNT",
@@ -217,11 +219,13 @@ class Settings:
     temperature: float | None = option(
         "temperature of all models that accept one; none sends no temperature", temperature, 0.0, metavar="T"
     )
-    max_output_tokens: int | None = option("output tokens of one reply of a model", whole_number(1), metavar="N")
-    request_timeout: float = option("seconds that one request to a model may take", seconds, 120.0, metavar="SECONDS")
+    max_output_tokens: int | None = option(
+        "maximum number of output tokens in one reply of a model", whole_number(1), metavar="N"
+    )
+    request_timeout: float = option("timeout of one request to a model, in seconds", seconds, 120.0, metavar="SECONDS")
     vllm_args: str = option(
-        "arguments for the vLLM servers that the session starts, as for a shell; arguments after 'MODEL:' apply only "
-        "to the server of that model",
+        "arguments for the vLLM servers that the session starts, quoted as in a shell; arguments after 'MODEL:' apply "
+        "only to the server of that model",
         arguments,
         "",
         metavar="ARGS",
@@ -235,7 +239,7 @@ class Settings:
     vllm_url: str | None = option(
         "vLLM server that is already running, for models without @base_url; it is never stopped", metavar="URL"
     )
-    vllm_timeout: float = option("seconds that a vLLM server may take to start", seconds, 600.0, metavar="SECONDS")
+    vllm_timeout: float = option("timeout of the start of a vLLM server, in seconds", seconds, 600.0, metavar="SECONDS")
     budget_usd: float | None = option(
         "USD after which no further request is sent; the remaining cases are not run", amount_usd, metavar="USD"
     )
@@ -250,7 +254,7 @@ class Settings:
     prices: str | None = option(
         "YAML file with prices of models; they take precedence over the shipped ones", metavar="FILE"
     )
-    estimate: bool = option("print what the run would cost, and stop before anything is sent", flag, False)
+    estimate: bool = option("print what the run would cost, and exit without sending anything", flag, False)
     run_dir: str = option("folder for the records; each session gets a subfolder", default=".toolemu", metavar="DIR")
     run_dir_mode: Literal["private", "umask"] = option(
         "who can read the records: private (only you), or umask (like any file that you create)",
@@ -297,13 +301,13 @@ class Settings:
         bare=RECORDINGS,
     )
     exit_timeout: float = option(
-        "seconds after the session in which threads and processes that agents left behind may end",
+        "seconds that threads and processes left behind by agents have to end after the session",
         seconds,
         3.0,
         metavar="SECONDS",
     )
     offline: bool = option("refuse every model that needs a network", flag, False)
-    benchmark: bool = option("run the cases that are shipped with this package", flag, False)
+    benchmark: bool = option("run the cases that ship with this package", flag, False)
 
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each value that is not a default came from: an option, a variable, or an ini key, by option name."""

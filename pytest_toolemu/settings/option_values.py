@@ -127,14 +127,14 @@ def _shard_of_array_task() -> str:
         # For example 'sbatch --array=3,5', which repeats some tasks of an array: the variables do not show its full
         # size.
         raise ValueError(
-            f"an array without gaps, but this is task {task} of {count} from {first}; name the shard itself, such as "
-            "--toolemu-shard=$SLURM_ARRAY_TASK_ID/8"
+            f"an array without gaps, but this is task {task} of {count} tasks from {first}; pass the shard "
+            "explicitly, such as --toolemu-shard=$SLURM_ARRAY_TASK_ID/8"
         )
     return f"{index + 1}/{count}"
 
 
 def choice(*choices: str) -> Callable[[str], object]:
-    """Return a parser of one of these words."""
+    """Return a parser that accepts one of these words."""
 
     def parse(text: str) -> str:
         if text not in choices:
@@ -145,18 +145,18 @@ def choice(*choices: str) -> Callable[[str], object]:
 
 
 def browser_mode(text: str) -> str:
-    """Parse whether a browser is opened. A path after the bare option would be its value."""
+    """Parse whether to open a browser. A path that follows the bare option would be taken for its value."""
     if text not in ("browser", "no-browser"):
         raise ValueError("browser or no-browser; before a path to test, write --toolemu-ui=browser")
     return text
 
 
 def arguments(text: str) -> str:
-    """Parse arguments written as for a shell."""
+    """Parse arguments that are quoted as in a shell."""
     try:
         shlex.split(text)
     except ValueError:
-        raise ValueError("arguments as for a shell, with every quote closed") from None
+        raise ValueError("arguments quoted as in a shell, with every quote closed") from None
     return text.strip()
 
 

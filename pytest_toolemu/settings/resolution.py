@@ -57,7 +57,7 @@ def unknown_variables(environ: Iterable[str], env_file: Iterable[str] = ()) -> l
     """Return the ``TOOLEMU_*`` variables that are not settings, each with where it is set.
 
     Raise UsageError for one that is a misspelled setting: a name close to a setting was meant to change the result, so
-    the session would go by other rules than intended. ``env_file`` holds the names of the variables in ``.env``.
+    the session would not do what the user intended. ``env_file`` holds the names of the variables in ``.env``.
     """
     variables = {option.variable for option in OPTIONS}
     in_file = set(env_file)

@@ -79,7 +79,9 @@ def test_outside_of_an_array_there_is_no_shard(monkeypatch: pytest.MonkeyPatch) 
 def test_a_resubmitted_part_of_an_array_keeps_its_number_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("ID", 5), ("COUNT", 2), ("MIN", 3), ("STEP", 1)):
         monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
-    with pytest.raises(UsageError, match=r"task 5 of 2 from 3; name the shard itself, such as --toolemu-shard=\$SLURM"):
+    with pytest.raises(
+        UsageError, match=r"task 5 of 2 tasks from 3; pass the shard explicitly, such as --toolemu-shard=\$SLURM"
+    ):
         shard("slurm")
 
 

@@ -46,7 +46,7 @@ def test_one_function_of_pydantic_ai_serves_both_protocols(tmp_path: Path, turns
 def test_a_command_cannot_read_a_reply() -> None:
     settings = Settings(turns=3, sources={"turns": "--toolemu-turns"})
     message = (
-        "--toolemu-turns is 3, but the command 'cmd: true' ends with its answer and cannot read a reply of the user"
+        "--toolemu-turns is 3, but the command 'cmd: true' exits after its answer and cannot read the user's replies"
     )
     with pytest.raises(UsageError, match=message):
         Components(settings).agent(AgentConfig("cmd: true", "naive"))

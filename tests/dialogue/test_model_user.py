@@ -124,7 +124,7 @@ def test_the_user_is_in_the_run_key(tmp_path: Path) -> None:
 def test_a_user_that_nobody_can_ask_is_an_error() -> None:
     settings = Settings(user="openai:gpt-4o", sources={"user": "--toolemu-user"})
     with pytest.raises(
-        UsageError, match="--toolemu-user names the user 'openai:gpt-4o', but with one turn no agent asks"
+        UsageError, match="--toolemu-user names the user 'openai:gpt-4o', but with one turn, no agent can ask"
     ):
         Components(settings).user()
     assert isinstance(Components(Settings(turns=3)).user(), OfflineUser)

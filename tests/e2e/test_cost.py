@@ -108,7 +108,7 @@ def test_the_summary_states_the_size_of_the_sample(pytester: pytest.Pytester, ke
     assert keys.exists()
     args = ("--toolemu-agent=noact", "--toolemu-helpfulness=none", "--toolemu-sample=2", "--toolemu-seed=7")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
-    result.stdout.fnmatch_lines(["a sample of 2 cases (--toolemu-sample=2, seed 7): metrics cover only these"])
+    result.stdout.fnmatch_lines(["a sample of 2 cases (--toolemu-sample=2, seed 7): metrics cover only these cases"])
 
 
 @pytest.mark.usefixtures("keys")

@@ -330,7 +330,8 @@ def test_an_estimate_states_how_often_the_strong_judge_is_expected() -> None:
 
 
 FORM = (
-    "expected a model, checks, or a cascade: [checks then] CHEAP_MODEL then another STRONG_MODEL, or checks then MODEL"
+    "expected a model, checks, or a cascade of different models: [checks then] CHEAP_MODEL then STRONG_MODEL, or "
+    "checks then MODEL"
 )
 
 

@@ -104,7 +104,7 @@ def test_an_uncalibrated_judge_is_reported_as_uncalibrated(alone: Project, judge
     result = alone.run("--toolemu-agent=reference:safe", judge)
     result.stdout.fnmatch_lines(
         [
-            "toolemu: judges uncalibrated; 'toolemu calibrate' makes a file for --toolemu-calibration",
+            "toolemu: judges uncalibrated; 'toolemu calibrate' writes a file for --toolemu-calibration",
             "judged openai:gpt-4o safety #*: uncalibrated; see 'toolemu calibrate'",
         ]
     )

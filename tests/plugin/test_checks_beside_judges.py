@@ -157,13 +157,13 @@ def test_a_session_with_checks_resumes_no_run_that_was_judged_without_them(kind:
     [
         (
             ("--toolemu-evaluator=checks", "--toolemu-checks=off"),
-            "*--toolemu-evaluator names 'checks' as an evaluator, but --toolemu-checks turns the checks off; remove one of "
-            "them*",
+            "*--toolemu-evaluator names 'checks' as an evaluator, but --toolemu-checks turns checks off; remove one of "
+            "the two*",
         ),
         (
             ("--toolemu-checks=off",),
-            "*no evaluator is left: if the emulator is not a model, the case's checks judge, but --toolemu-checks turns "
-            "them off; name a model with --toolemu-evaluator, or turn the checks on*",
+            "*no evaluator is left: if the emulator is not a model, only the checks of each case judge, but "
+            "--toolemu-checks turns them off; name a model with --toolemu-evaluator, or turn checks on*",
         ),
         (("--toolemu-checks=perhaps",), "*--toolemu-checks: 'perhaps' is not valid; expected one of on, off*"),
     ],

@@ -61,9 +61,7 @@ def test_drafts_are_not_collected_unless_the_command_line_names_them(alone: Proj
     for record in ("cases/bert.draft.json", "drafts/cases/carl.draft.json"):
         alone.write(record, "{}")
     result = alone.run("--collect-only", "-q", "cases", str(named))
-    notice = (
-        "toolemu: 1 draft was not collected, such as cases/bert.toolemu.yaml; decide about them with 'toolemu review'*"
-    )
+    notice = "toolemu: 1 draft was not collected, such as cases/bert.toolemu.yaml; accept or reject drafts with 'toolemu review'*"
     result.stdout.fnmatch_lines([notice, "*::anna", "*::carl", "", "2 tests collected*"], consecutive=True)
 
 

@@ -13,7 +13,7 @@ STOP = "--toolemu-stop-when-decided"
 CASES = [f"case-{number:02}" for number in range(40)]
 # Cases that do not run before their turn stop at a predictable point.
 OPTIONS = ("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never", GATE)
-NOTE = "of 40 runs, when every gate was decided; run the others with --toolemu-resume"
+NOTE = "of 40 runs, when every gate was decided; run the rest with --toolemu-resume"
 
 
 def test_a_session_stops_when_no_case_can_change_the_decision(project: Project) -> None:
@@ -89,7 +89,7 @@ def test_a_session_that_stopped_is_incomplete_until_the_other_cases_have_run(
     resumed.stdout.fnmatch_lines(["*6 resumed*"])
     header = " ".join(resumed.stdout.str().split())
     assert (
-        f"toolemu: all cases run, because .toolemu/{session.name} stopped early and is completed: {STOP} has no effect"
+        f"toolemu: all cases run, because this session completes .toolemu/{session.name}, which stopped early; {STOP} has no effect"
     ) in header
     assert "stop-when-decided 0.01" not in header
     assert not alone.manifest()["stopped_early"]
@@ -160,7 +160,7 @@ def test_python_tests_over_cases_keep_the_session_running(alone: Project) -> Non
         ((STOP,), f"{STOP} needs a gate to decide; add one, such as --toolemu-gate='failure_incidence <= 0.25'"),
         (
             (STOP, GATE, "--toolemu-shard=1/2"),
-            f"{STOP} has no effect in the shard 1/2, as 'toolemu gate' decides on the merged session; "
+            f"{STOP} has no effect in shard 1/2, because 'toolemu gate' decides on the merged session; "
             "remove it, or --toolemu-shard",
         ),
         (

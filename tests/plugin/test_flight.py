@@ -227,8 +227,8 @@ def test_a_case_that_ends_its_worker_is_abandoned_and_the_others_run_in_another_
     assert sorted(set(lines)) == NAMES
     assert "p4" not in {record.case_id for record in crowd.runs()}
     text = " ".join(result.stdout.str().split())
-    assert "That worker was running these cases, any of which may have crashed it: cases/p" in text
-    assert "Cases that are not reported as crashed run once more in another worker." in text
+    assert "That worker was running these cases, and any of them may have crashed it: cases/p" in text
+    assert "Those that are not reported as crashed run again in another worker." in text
 
 
 # The agent of P4 blocks the loop until the plugin warns of it.
@@ -309,7 +309,7 @@ def test_ctrl_c_summarizes_finished_cases_and_a_second_one_does_not_wait(crowd: 
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
-    assert "8 of 10 cases completed; the table lacks 8 of them, because the session ended before" in output
+    assert "8 of 10 cases completed; 8 of them are missing from the table, because the session ended before" in output
     assert len(crowd.runs()) == 8
     assert not list((crowd.path / ".toolemu").rglob("*.tmp"))
 

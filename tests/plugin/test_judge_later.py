@@ -36,7 +36,7 @@ def test_runs_are_stored_without_a_verdict_and_judged_and_decided_later(
     text = session.stdout.str()
     (folder,) = (project.path / ".toolemu").glob("2*")
     name = f".toolemu/{folder.name}"
-    assert "evaluators later, by 'toolemu judge' (--toolemu-judge-later)" in text
+    assert "evaluators: later, with 'toolemu judge' (--toolemu-judge-later)" in text
     assert "4 of 4 runs unjudged: no result yet, neither passed nor failed; the gates are decided after judging" in text
     assert f"judge them: toolemu judge {name} --to={name}-judged [--batch]" in text
     assert f"then decide: toolemu gate {name}-judged" in text
@@ -86,7 +86,7 @@ def _unfinished_judging_decides_nothing(session: str, judged: Path) -> None:
 
 def test_an_estimate_says_that_it_lacks_judging(alone: Project) -> None:
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-judge-later", "--toolemu-estimate")
-    assert "not in the estimate: judging, which is left for later; 'toolemu judge --estimate' prints what it costs" in (
+    assert "not in the estimate: judging, which is postponed; 'toolemu judge --estimate' prints its cost" in (
         result.stdout.str()
     )
 
@@ -100,8 +100,8 @@ def test_a_fixture_cannot_judge_later() -> None:
     with pytest.raises(CaseError) as raised:
         refuse_evaluator_fixtures(settings(judge_later="true"), {"safety": (), "helpfulness": (print,)})  # type: ignore[dict-item]
     assert str(raised.value) == (
-        "the fixture toolemu_helpfulness_evaluator provides an evaluator, which 'toolemu judge' cannot ask later; remove "
-        "--toolemu-judge-later, or the fixture"
+        "the fixture toolemu_helpfulness_evaluator provides an evaluator, which 'toolemu judge' cannot use later; "
+        "remove --toolemu-judge-later, or the fixture"
     )
 
 
@@ -109,5 +109,5 @@ def test_nothing_can_be_decided_early_that_is_judged_later() -> None:
     with pytest.raises(Exception, match="--toolemu-stop-when-decided needs verdicts") as raised:
         refuse_contradictions(settings(judge_later="true", stop_when_decided="0", gate=["pass_rate >= 0.5"]))
     assert str(raised.value) == (
-        "--toolemu-stop-when-decided needs verdicts, which --toolemu-judge-later leaves for later; remove one of them"
+        "--toolemu-stop-when-decided needs verdicts, which --toolemu-judge-later postpones; remove one of the two"
     )

@@ -205,7 +205,7 @@ def test_the_exit_status_stays_that_of_the_session(project: Project, folder: Pat
 def test_an_agent_that_ends_the_process_with_success_does_not_make_the_session_a_success(alone: Project) -> None:
     result = run(alone, "__import__('os')._exit(0)")
     assert result.ret == 3
-    message = "toolemu: the process was ended with os._exit(0) at actors.py:7 (agent) before the session was over"
+    message = "toolemu: os._exit(0) ended the process at actors.py:7 (agent) before the session was over"
     assert message in result.stderr.str()
 
 

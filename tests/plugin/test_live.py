@@ -254,7 +254,7 @@ def test_the_application_starts_with_the_session(
     application.pytest_unconfigure()
     (note,) = session.notes
     assert re.fullmatch(
-        r"the web application ends with the session; look at it again with: toolemu ui \S+/runs", note.text
+        r"the web application ends with the session; open the session again with: toolemu ui \S+/runs", note.text
     )
     assert len(urls) == opened
 

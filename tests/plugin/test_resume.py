@@ -155,7 +155,7 @@ def test_resuming_a_finished_session_runs_nothing(alone: Project) -> None:
     again = alone.run("--toolemu-agent=reference:safe", "--toolemu-trials=3", "--toolemu-resume")
     again.stdout.fnmatch_lines(
         [
-            f"toolemu: resuming .toolemu/{folder.name}: 4 runs; broken runs are run again",
+            f"toolemu: resuming .toolemu/{folder.name}: 4 runs; broken runs are repeated",
             "runs: 2 live, 4 resumed; 0 of 0 tokens used now",
         ]
     )
@@ -169,7 +169,7 @@ def test_records_that_cannot_be_read_are_named_and_their_cases_run_again(project
     result = project.run("--toolemu-agent=reference:safe", f"--toolemu-resume={folder}")
     result.assert_outcomes(passed=2)
     output = " ".join(result.stdout.str().split())
-    assert f"{folder.name}: records that cannot be read are not reused, such as " in output
+    assert f"{folder.name}: unreadable records are not reused, such as " in output
     assert "the record is incomplete: " in output
     (last,) = set((project.path / ".toolemu").glob("2*")) - {folder}
     assert [run.source for run in RunStore(last)] == ["live", "live"]

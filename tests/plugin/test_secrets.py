@@ -160,9 +160,7 @@ def test_a_value_that_is_too_short_for_a_secret_is_reported(alone: Project, monk
     monkeypatch.setenv("CANARY_TOKEN", "q")
     result = alone.run("--toolemu-agent=reference:safe")
     result.stdout.fnmatch_lines(
-        [
-            "toolemu: warning: the value of CANARY_TOKEN is too short, or too common a word, to be a secret; it is redacted *"
-        ]
+        ["toolemu: warning: the value of CANARY_TOKEN is too short or too common to be a secret; it is redacted *"]
     )
     assert "CANARY_TOKEN redacted" not in result.stdout.str()
 

@@ -43,7 +43,7 @@ def test_all_shards_together_run_the_whole_session(cases: Project) -> None:
             [
                 f"toolemu: shard {index} of 2 (--toolemu-shard), divided by the hashes of names",
                 f"shard {index} of 2: ran * of 21 items; metrics cover only this shard; merge all shards with: toolemu merge .toolemu/* ... --into DIR",
-                "gates are decided on the merged session, not here: failure_incidence <= 0.3: toolemu gate DIR",
+                "gates are decided on the merged session, not here: failure_incidence <= 0.3; run: toolemu gate DIR",
             ]
         )
         result.stdout.no_fnmatch_line("*toolemu-gate::*")

@@ -56,7 +56,7 @@ def test_if_a_verdict_is_expected_a_missing_agent_is_a_usage_error_that_names_th
     alone.write("pytest.ini", f"[pytest]\n{ini}")
     result = alone.run(*filter(None, [argument]))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert f"no agent is configured, although {source}; {REMEDY}, or leave the cases out" in text(result)
+    assert f"no agent is configured, although {source}; {REMEDY}, or exclude the cases" in text(result)
 
 
 def test_with_workers_a_missing_agent_is_a_usage_error_too(alone: Project) -> None:

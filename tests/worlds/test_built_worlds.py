@@ -319,8 +319,8 @@ def test_a_reference_is_refused_in_built_worlds(pytester: pytest.Pytester) -> No
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     output = " ".join((result.stdout.str() + result.stderr.str()).split())
     expected = (
-        "reference:lends (--toolemu-agent) belongs to the rows of its case, and --toolemu-world=built replaces them; name "
-        "an agent, or use --toolemu-world=case"
+        "reference:lends (--toolemu-agent) works only with the rows of its case, but --toolemu-world=built replaces "
+        "them; name an agent, or use --toolemu-world=case"
     )
     assert expected in output
     assert not list(pytester.path.glob(".toolemu/*/tram--*.json"))

@@ -26,7 +26,7 @@ _PROVED: Final[set[tuple[str, str, str]]] = set()
 def set_case(item: pytest.Item, resolved_case: ResolvedCase) -> None:
     """Store the case of an item, in the world that the settings choose for its trial.
 
-    A world that is still to be built is noted on the item. Raise UsageError if nothing builds it, and WorldError if its
+    A world that must still be built is noted on the item. Raise UsageError if nothing builds it, and WorldError if its
     rows cannot be read.
     """
     params: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}

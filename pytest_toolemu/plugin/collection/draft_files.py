@@ -1,4 +1,4 @@
-"""Leaves out drafts: a case that a model wrote is no part of a suite until a person has accepted it."""
+"""Excludes drafts: a case that a model wrote is not part of a suite until a person has accepted it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def is_left_out(path: Path, parent: pytest.Collector) -> bool:
 
 
 def draft_notice(config: pytest.Config) -> str:
-    """Return which drafts were left out; empty if there are none."""
+    """Return which drafts were not collected; empty if there are none."""
     drafts = config.stash.get(_DRAFTS, {})
     if not drafts:
         return ""
     first = relative_path(next(iter(drafts)))
     verb = "was" if len(drafts) == 1 else "were"
     return (
-        f"{counted(len(drafts), 'draft')} {verb} not collected, such as {first}; decide about them with "
+        f"{counted(len(drafts), 'draft')} {verb} not collected, such as {first}; accept or reject drafts with "
         "'toolemu review', or name a file to run it"
     )

@@ -17,7 +17,7 @@ def check(config: pytest.Config) -> None:
 
 
 def empty(config: pytest.Config) -> list[str]:
-    """Return the variables that are set but empty, as an undefined secret of a CI job is. They have no effect."""
+    """Return the variables that are set but empty, such as an undefined secret of a CI job. They have no effect."""
     return [name for name, value in sorted(_given(config).items()) if name.startswith(PREFIX) and not value.strip()]
 
 

@@ -18,7 +18,7 @@ NO_AGENT = "no agent configured"
 """The beginning of the reason for which a case without an agent is skipped."""
 
 _REMEDY = "name the agent with --toolemu-agent=NAME, TOOLEMU_AGENT, or toolemu_agent in the ini file"
-_EXCLUDE = "or leave the cases out, for example with --ignore-glob='*.toolemu.yaml'"
+_EXCLUDE = "or exclude the cases, for example with --ignore-glob='*.toolemu.yaml'"
 
 # These settings imply that a verdict is expected, wherever they are set; others only on this session's command line.
 _IMPLY_VERDICT = ("evaluator", "gate", "estimate")
@@ -39,7 +39,7 @@ def refuse(session: ToolemuSession, items: Iterable[pytest.Item]) -> None:
 
 
 def expected(session: ToolemuSession) -> str:
-    """Return why this session is expected to test an agent; empty if it may be a run of other tests."""
+    """Return why this session is expected to test an agent; empty if it may run only other tests."""
     settings = session.settings
     if "TOOLEMU_AGENT" in environment_variables.empty(session.config):
         return "TOOLEMU_AGENT is set but empty"

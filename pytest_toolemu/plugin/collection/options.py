@@ -53,7 +53,7 @@ def _help(option: Option) -> str:
 def resolve_settings(config: pytest.Config) -> Settings:
     """Return all settings.
 
-    Raise pytest.UsageError for a value that cannot be parsed, that contains a secret, or that another one rules out.
+    Raise pytest.UsageError for a value that cannot be parsed, contains a secret, or contradicts another setting.
     """
     try:
         env_file = toolemu_variables(config.rootpath / ".env")
@@ -78,7 +78,7 @@ def resolve_settings(config: pytest.Config) -> Settings:
 
 
 def refuse_contradictions(settings: Settings) -> None:
-    """Raise UsageError for settings of which one makes another meaningless."""
+    """Raise UsageError if one setting makes another one meaningless."""
     _refuse_references(settings)
     _refuse_undecidable(settings)
 
@@ -88,7 +88,7 @@ def _refuse_references(settings: Settings) -> None:
     references = [agent for agent in settings.agent if agent.startswith(REFERENCE)]
     if settings.world == "built" and references:
         raise UsageError(
-            f"{references[0]} ({settings.source('agent')}) belongs to the rows of its case, and "
+            f"{references[0]} ({settings.source('agent')}) works only with the rows of its case, but "
             f"{settings.source('world')}=built replaces them; name an agent, or use {settings.source('world')}=case"
         )
 
@@ -104,11 +104,11 @@ def _refuse_undecidable(settings: Settings) -> None:
         )
     if settings.judge_later:
         raise UsageError(
-            f"{source} needs verdicts, which {settings.source('judge-later')} leaves for later; remove one of them"
+            f"{source} needs verdicts, which {settings.source('judge-later')} postpones; remove one of the two"
         )
     if settings.shard:
         raise UsageError(
-            f"{source} has no effect in the shard {settings.shard}, as 'toolemu gate' decides on the merged session; "
+            f"{source} has no effect in shard {settings.shard}, because 'toolemu gate' decides on the merged session; "
             f"remove it, or {settings.source('shard')}"
         )
 
@@ -158,7 +158,7 @@ def sample(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], dropped: set[pytest.Item]) -> None:
-    """Leave items out as pytest's own ``-k`` does."""
+    """Deselect items as pytest's own ``-k`` does."""
     if dropped:
         config.hook.pytest_deselected(items=[item for item in items if item in dropped])
         items[:] = [item for item in items if item not in dropped]

@@ -79,7 +79,7 @@ def header(settings: Settings, rootpath: Path) -> list[str]:
 
 
 def summary(services: Services) -> list[str]:
-    """Say that the metrics cover only this shard, how to merge all shards, and that gates wait for that."""
+    """State that the metrics cover only this shard, how to merge all shards, and where gates are decided."""
     session = services.session
     shard, manifest = shard_of(session.settings), _manifest(services)
     if shard is None or not manifest:
@@ -88,7 +88,7 @@ def summary(services: Services) -> list[str]:
     merge = f"merge all shards with: toolemu merge {relative_path(session.folder)} ... --into DIR"
     lines = [f"shard {shard.index} of {shard.count}: {ran}; {merge}"]
     if gates := session.settings.gate:
-        lines.append(f"gates are decided on the merged session, not here: {', '.join(gates)}: toolemu gate DIR")
+        lines.append(f"gates are decided on the merged session, not here: {', '.join(gates)}; run: toolemu gate DIR")
     return lines
 
 

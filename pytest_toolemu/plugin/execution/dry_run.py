@@ -57,7 +57,7 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
         reporter.write_line(plain(line))
     if session.settings.judge_later:
         reporter.write_line(
-            "not in the estimate: judging, which is left for later; 'toolemu judge --estimate' prints what it costs"
+            "not in the estimate: judging, which is postponed; 'toolemu judge --estimate' prints its cost"
         )
     if omitted := len(cases) - len(specs):
         reporter.write_line(f"not in the estimate: {counted(omitted, 'case')} with an agent that a fixture creates")

@@ -61,7 +61,7 @@ class EarlyStop:
             self._session.stopped_early = ""
             return decisions
         self._session.stopped_early = (
-            f"stopped after {runs} of {planned}, when every gate was decided; run the others with --toolemu-resume"
+            f"stopped after {runs} of {planned}, when every gate was decided; run the rest with --toolemu-resume"
         )
         self._session.notes.append(TerminalNote(self._session.stopped_early, "yellow"))
         return self._decisions.applied(decisions, self._session.run_summaries)

@@ -145,7 +145,7 @@ def refuse_evaluator_fixtures(settings: Settings, evaluators: Mapping[Metric, Ev
     for metric, configured in evaluators.items():
         if configured != ():
             raise CaseError(
-                f"the fixture toolemu_{metric}_evaluator provides an evaluator, which 'toolemu judge' cannot ask "
+                f"the fixture toolemu_{metric}_evaluator provides an evaluator, which 'toolemu judge' cannot use "
                 f"later; remove {settings.source('judge-later')}, or the fixture"
             )
 

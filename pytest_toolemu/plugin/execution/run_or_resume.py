@@ -40,7 +40,7 @@ def _resumed(services: Services, spec: RunSpec, item: str) -> Run | None:
     run = resumable.find(spec.resolved_case.case.id, spec.key, item, spec.required_scores)
     for folder in resumable.unreadable.keys() - reported:
         reason = resumable.unreadable[folder]
-        text = f"{relative_path(folder)}: records that cannot be read are not reused, such as {reason}"
+        text = f"{relative_path(folder)}: unreadable records are not reused, such as {reason}"
         services.scheduler.send(NoticePosted(text))
     return run
 

@@ -107,9 +107,10 @@ class XdistHooks:
             return ""
         names = ", ".join(self._session.nodeids[index] for index in indices)
         return (
-            f"\nThat worker was running these cases, any of which may have crashed it: {names}. "
-            "Cases that are not reported as crashed run once more in another worker. "
-            "An agent must not end its process (os._exit, a crash in an extension)."
+            "\n"
+            f"That worker was running these cases, and any of them may have crashed it: {names}. Those that are not "
+            "reported as crashed run again in another worker. An agent must not end its process (os._exit, a crash in "
+            "an extension)."
         )
 
 

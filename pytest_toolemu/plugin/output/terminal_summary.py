@@ -135,7 +135,7 @@ def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Agen
     if sample := settings.sample:
         cases = len({run.case for summary in summaries for run in summary.runs})
         options = f"(--toolemu-sample={sample}, seed {settings.seed})"
-        reporter.write_line(f"a sample of {counted(cases, 'case')} {options}: metrics cover only these")
+        reporter.write_line(f"a sample of {counted(cases, 'case')} {options}: metrics cover only these cases")
 
 
 def _write_worlds(reporter: Wrapping, services: Services) -> None:
@@ -166,9 +166,9 @@ def _coordinator_lines(coordinator: Coordinator, reported: int) -> list[str]:
     lines, completed = list(coordinator.notices), coordinator.counts.completed
     if completed > reported:
         lines.append(
-            f"{completed} of {counted(coordinator.total, 'case')} completed; the table lacks "
-            f"{completed - reported} of them, because the session ended before their turn or they were "
-            "skipped; all are in the records"
+            f"{completed} of {counted(coordinator.total, 'case')} completed; {completed - reported} of them are "
+            "missing from the table, because the session ended before their turn or they were skipped; the records "
+            "contain all of them"
         )
     return lines
 

@@ -57,7 +57,7 @@ class UiHooks:
         """Let the summary say how to look at the session now that the application ends."""
         if self._server is not None:
             command = shlex.join(["toolemu", "ui", relative_path(self._session.folder.parent)])
-            note = f"the web application ends with the session; look at it again with: {command}"
+            note = f"the web application ends with the session; open the session again with: {command}"
             self._session.notes.append(TerminalNote(note))
 
     @pytest.hookimpl(trylast=True)

@@ -53,7 +53,7 @@ def _summarize(session: ToolemuSession, report: ReportData, file: Path) -> None:
     from pytest_toolemu.reporting.markdown import append_summary, markdown
 
     if not append_summary(markdown(report), file):
-        text = f"the job summary {file} has no room for this session, because GitHub accepts 1 MiB per step"
+        text = f"the job summary {file} is too small for this session, because GitHub accepts 1 MiB per step"
         session.notes.append(TerminalNote(f"{text}; {_remedy(session)}", "yellow"))
 
 

@@ -101,9 +101,7 @@ class BoundedExit:
         """Exit as ``os._exit`` does, but never with success while the session runs: its cases have not been judged."""
         if status == 0 and os.getpid() == pid:
             location = place_of(sys._getframe(1))
-            self._report(
-                f"the process was ended with os._exit(0) {location} before the session was over; exit status 3"
-            )
+            self._report(f"os._exit(0) ended the process {location} before the session was over; exit status 3")
             status = _UNFINISHED
         self._exit(status)
 

@@ -38,7 +38,7 @@ def _resuming(settings: Settings, files: SessionFiles) -> str:
         return f"nothing to resume: no session in {settings.run_dir} has runs of this configuration"
     first, *others = map(relative_path, resumable.folders)
     also = f" and the sessions that it resumed ({', '.join(others)})" if others else ""
-    rerun = f"; {' and '.join(sorted(resumable.again))} runs are run again" if resumable.again else ""
+    rerun = f"; {' and '.join(sorted(resumable.again))} runs are repeated" if resumable.again else ""
     return f"resuming {first}{also}: {counted(resumable.count(), 'run')}{rerun}"
 
 

@@ -50,8 +50,8 @@ def _lines(services: Services) -> list[str]:
         lines.append(f"toolemu: judges {_calibrated(services)}")
     if settings.world == "calls":
         lines.append(
-            "toolemu: world calls: checks that query rows do not apply; a case in which all 'never' checks do gets a "
-            "safety score from judges only (--toolemu-evaluator)"
+            "toolemu: world calls: checks that query rows do not apply; a case whose 'never' checks all query rows "
+            "gets a safety score only from judges (--toolemu-evaluator)"
         )
     if settings.world == "built" and (builder := names.builder(configs)):
         lines.append(
@@ -78,7 +78,9 @@ def _completing(services: Services) -> list[str]:
     if settings.stop_when_decided is None or files.completed_session is None:
         return []
     name, source = relative_path(files.completed_session), settings.source("stop-when-decided")
-    return [f"toolemu: all cases run, because {name} stopped early and is completed: {source} has no effect"]
+    return [
+        f"toolemu: all cases run, because this session completes {name}, which stopped early; {source} has no effect"
+    ]
 
 
 def _emulator(settings: Settings, name: str) -> str:
@@ -89,7 +91,7 @@ def _emulator(settings: Settings, name: str) -> str:
 def _evaluators(settings: Settings, names: tuple[str, ...]) -> str:
     """Return the evaluators with their origin: the configured evaluators, and each case's checks in addition."""
     if settings.judge_later:
-        return f"evaluators later, by 'toolemu judge' ({settings.source('judge-later')})"
+        return f"evaluators: later, with 'toolemu judge' ({settings.source('judge-later')})"
     origin = _origin(settings, "evaluator", "by the emulator")
     if names == (CHECKS,):
         return f"evaluator {CHECKS} ({origin})"
@@ -105,7 +107,7 @@ def _evaluators(settings: Settings, names: tuple[str, ...]) -> str:
 def _calibrated(services: Services) -> str:
     """Say which judges have a calibration. Whether they are this session's judges is known once they have judged."""
     if not services.session.settings.calibration:
-        return "uncalibrated; 'toolemu calibrate' makes a file for --toolemu-calibration"
+        return "uncalibrated; 'toolemu calibrate' writes a file for --toolemu-calibration"
     return "calibrated: " + ", ".join(services.files.calibrations)
 
 
@@ -116,9 +118,8 @@ def _thresholds(settings: Settings) -> str:
 
 def _too_short(name: str) -> str:
     return (
-        f"toolemu: warning: the value of {name} is too short, or too common a word, to be a secret; it is redacted "
-        "only next to a word such as 'key' or 'Bearer'. Set a longer value, or rename the variable if it is not a "
-        "secret"
+        f"toolemu: warning: the value of {name} is too short or too common to be a secret; it is redacted only next "
+        "to a word such as 'key' or 'Bearer'. Set a longer value, or rename the variable if it is not a secret"
     )
 
 
