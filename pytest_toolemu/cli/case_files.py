@@ -1,4 +1,4 @@
-"""``toolemu lint``, ``stats``, ``schema``, ``dataset``, ``pin``, and ``migrate``: work on files, without any model."""
+"""``toolemu lint``, ``stats``, ``schema``, ``dataset``, ``pin``, and ``migrate``: work on files without a model."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def dataset_stamp(
 
 
 def pin(
-    run: Annotated[Path, typer.Argument(help="Record of a run, as printed in the terminal.")],
+    run: Annotated[Path, typer.Argument(help="Record of a run, as shown in the terminal.")],
     to: Annotated[
         Path | None, typer.Option(help="File or folder for a copy of the case; default: the case file itself.")
     ] = None,
 ) -> None:
-    """Add the tool results of a run to its case as pins, so that another agent meets the same world."""
+    """Add the tool results of a run to its case as pins, so that other agents get the same results."""
     from pytest_toolemu.authoring.pin import pin_run
 
     result = pin_run(run, to)
@@ -106,7 +106,9 @@ def migrate_pins(
     paths: Annotated[list[Path], typer.Argument(help="Case files, or folders of cases.")],
     drop_all: Annotated[
         bool,
-        typer.Option("--drop-all", help="Also remove pins that the rows answer differently; the notes tell how."),
+        typer.Option(
+            "--drop-all", help="Also remove pins whose results differ from the rows; the notes state the differences."
+        ),
     ] = False,
 ) -> None:
     """Turn the pins of cases into rows, for toolkits that declare entities."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def command_settings(options: dict[str, Any], implied: Mapping[str, Any] | None = None) -> Settings:
     """Return the settings from these options, the environment, and ``.env``; warn of unknown variables.
 
-    ``implied`` are options that count if neither an option nor a variable says anything else.
+    ``implied`` are options that apply unless an option or a variable sets another value.
     """
     from pytest_toolemu.core.environment import load_env, toolemu_variables
     from pytest_toolemu.settings import resolve, unknown_variables
@@ -39,5 +39,5 @@ def model_settings(concurrency: int | None) -> Settings:
 
 
 def draft_settings(judge: str | None) -> Settings:
-    """Return the settings of checks on drafts: the judge, if any, is the only evaluator next to each case's checks."""
+    """Return the settings of checks on drafts: the judge, if any, is the only evaluator besides each case's checks."""
     return command_settings({"toolemu_evaluator": [judge] if judge else ["checks"]})

@@ -12,7 +12,7 @@ from pytest_toolemu.cli.session_folders import Sessions, note_superseded
 from pytest_toolemu.formats.counted import counted
 
 baseline = typer.Typer(
-    no_args_is_help=True, help="Write and show baselines, the results that agents are compared with."
+    no_args_is_help=True, help="Write and show baselines: stored results with which agents are compared."
 )
 
 CalibrationFiles = Annotated[
@@ -61,7 +61,7 @@ def update(
     results: Sessions,
     file: Annotated[Path, typer.Option("--to", help="The baseline file; commit it.")],
     incomplete: Annotated[
-        bool, typer.Option("--incomplete", help="Accept sessions that have not run all cases.")
+        bool, typer.Option("--incomplete", help="Accept sessions that did not run all cases.")
     ] = False,
 ) -> None:
     """Write the results of stored sessions as the baseline, and print what changed."""
@@ -92,8 +92,8 @@ def update(
     runs = read_run_summaries(results)
     if unjudged := sum(run.outcome == UNJUDGED for run in (*runs, *missing)):
         raise UsageError(
-            f"{counted(unjudged, 'run')} of these sessions {'is' if unjudged == 1 else 'are'} {UNJUDGED}, which is no "
-            "result to compare with; judge with 'toolemu judge', and name the folder of the new records"
+            f"{counted(unjudged, 'run')} of these sessions {'is' if unjudged == 1 else 'are'} {UNJUDGED}, so there is "
+            "nothing to compare with; run 'toolemu judge', and name the folder of the new records"
         )
     if line := duplicate_note(runs):
         raise UsageError(f"{line}, and a baseline has one result of each trial; name the session that counts")

@@ -18,7 +18,7 @@ def merge(
         typer.Argument(parser=session_folder, metavar="FOLDER", help="Session folders, folders above them, or latest."),
     ],
     into: Annotated[
-        Path, typer.Option(help="Folder of the merged session; the result of an earlier merge is replaced.")
+        Path, typer.Option(help="Folder of the merged session; it replaces the result of an earlier merge.")
     ],
     without: Annotated[
         list[int] | None, typer.Option(help="Number of a shard that may be missing or incomplete; may be repeated.")

@@ -77,7 +77,8 @@ def _calibrations_of(manifests: Iterable[Manifest]) -> list[Path]:
     for path in sorted(paths):
         if not path.is_file():
             err.print(
-                f"note: {path} does not exist, so its judges show as uncalibrated; name it with --calibration",
+                f"note: {path} does not exist, so its judges are shown as uncalibrated; name the file with "
+                "--calibration",
                 markup=False,
             )
     return sorted(path for path in paths if path.is_file())
@@ -96,22 +97,22 @@ def show(
         str | None,
         typer.Argument(
             metavar="CASE",
-            help="Run of the session: a case ID, a test ID, or the beginning of a record's name. Without it, a session "
-            "of several runs is listed.",
+            help="Run of the session: a case ID, a test ID, or the beginning of a record's name. Without it, the "
+            "runs of a session are listed if there are several.",
         ),
     ] = None,
     full: Annotated[
         bool,
         typer.Option(
             "--full",
-            help="Also show the thoughts of the agent, the notes of the emulator, and the trap of a built world, and "
-            "do not shorten texts.",
+            help="Also show the thoughts of the agent, the notes of the emulator, and the trap of a built world, "
+            "and do not shorten text.",
         ),
     ] = False,
     as_json: Annotated[
         bool,
         typer.Option(
-            "--json", help="Print the run as one self-contained JSON record, which every command can read as a run."
+            "--json", help="Print the run as one self-contained JSON record, which every command accepts as a run."
         ),
     ] = False,
 ) -> None:

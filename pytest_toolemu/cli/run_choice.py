@@ -17,12 +17,10 @@ def choose_run(target: Path, name: str | None) -> Path | list[str]:
     if target.is_dir():
         return _choose_in_session(target, name)
     if name is not None:
-        raise UsageError(
-            f"{target} is not the folder of a session; leave out {name!r}, or name the folder of a session"
-        )
+        raise UsageError(f"{target} is not the folder of a session; remove {name!r}, or name the folder of a session")
     if not target.exists() and target.name == str(target) and target.suffix != ".json":
         raise UsageError(
-            f"{target}: there is no such record or folder; to show a case of the newest session, write: toolemu show "
+            f"{target}: there is no such record or folder; to show a case of the newest session, run: toolemu show "
             f"latest {target}"
         )
     return target
@@ -71,7 +69,7 @@ def _listed(folder: Path, chosen: Sequence[Path], files: Sequence[Path]) -> Iter
         run = summarize_run(load_run(file), str(file), prices)
         trial = f", trial {run.trial}" if run.trial > 1 else ""
         yield in_log(plain(f"{run.outcome!s:<12}  {name:<{width}}  {run.agent}{trial}"))
-    how = f"to show one, add its name from the second column, such as: toolemu show {folder} {names[0]}"
+    how = f"to show one, add its name from the second column; for example: toolemu show {folder} {names[0]}"
     yield f"{counted(len(chosen), 'run')}; {how}"
 
 

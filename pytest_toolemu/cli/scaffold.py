@@ -16,22 +16,22 @@ new = typer.Typer(no_args_is_help=True, help="Write a commented toolkit or case 
 def init(
     folder: Annotated[Path, typer.Argument(help="Folder of the project; default: the current folder.")] = Path(),
 ) -> None:
-    """Write a small project: a toolkit, a case, an agent that fails it, a gate, and a workflow. Files are kept."""
+    """Write a small project with a toolkit, a case, an agent that fails it, a gate, and a workflow. Keep existing files."""
     from pytest_toolemu.authoring.scaffold.starter import write_starter
 
     project = write_starter(folder)
     for path in project.written:
         out.print(plain(f"written: {path}"), markup=False)
     for path in project.kept:
-        out.print(plain(f"kept, as it exists: {path}"), markup=False)
+        out.print(plain(f"already exists, kept: {path}"), markup=False)
     if project.configuration is not None:
         out.print(
-            plain(f"{project.configuration} configures pytest already; name the agent there: ")
+            plain(f"{project.configuration} already configures pytest; name the agent there: ")
             + "toolemu_agent = my_agent.py:answer",
             markup=False,
         )
     where = "" if folder == Path() else plain(f"cd {folder} && ")
-    out.print(f"Next: {where}pytest; one case fails, and the output says why", markup=False)
+    out.print(f"Next: {where}pytest; one case fails, and the output explains why", markup=False)
 
 
 @new.command("toolkit")

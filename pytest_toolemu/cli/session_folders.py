@@ -53,7 +53,9 @@ def note_repeated(folders: list[Path]) -> None:
     sessions_of = Counter(path.name for folder in set(folders) for path in folder.glob(RUNS))
     if count := sum(sessions > 1 for sessions in sessions_of.values()):
         runs, verb = counted(count, "run"), "is" if count == 1 else "are"
-        err.print(f"note: {runs} {verb} in several of these sessions; only the last one given counts", markup=False)
+        err.print(
+            f"note: {runs} {verb} in several of these sessions; only the one in the last session counts", markup=False
+        )
 
 
 def note_superseded(folders: list[Path]) -> None:
@@ -64,8 +66,8 @@ def note_superseded(folders: list[Path]) -> None:
     files = run_files(folders)
     if count := len(files) - len(newest_evaluations(files)):
         err.print(
-            f"note: {count:,} evaluations are older ones of runs that were judged again; each run counts once, by its "
-            "newest evaluation",
+            f"note: {count:,} older evaluations of runs that were judged again are ignored; each run counts once, "
+            "with its newest evaluation",
             markup=False,
         )
 

@@ -16,11 +16,11 @@ def slurm(  # noqa: PLR0913, PLR0917 - each is an option
         list[str], typer.Argument(help="Options and paths for pytest, after '--'.", metavar="-- PYTEST")
     ],
     into: Annotated[
-        Path, typer.Option(help="Folder on a shared file system for scripts, logs, shards, and the merged session.")
+        Path, typer.Option(help="Folder on a shared file system, for scripts, logs, shards, and the merged session.")
     ],
-    shards: Annotated[int, typer.Option(min=1, help="Number of shards, which are the tasks of the array.")] = 8,
+    shards: Annotated[int, typer.Option(min=1, help="Number of shards; each is one task of the array.")] = 8,
     at_once: Annotated[
-        int | None, typer.Option(min=1, help="Largest number of tasks that run at once; default: no limit.")
+        int | None, typer.Option(min=1, help="Maximum number of tasks that run at once; default: no limit.")
     ] = None,
     partition: Annotated[str | None, typer.Option(help="Partition of the cluster.")] = None,
     time: Annotated[
@@ -28,7 +28,9 @@ def slurm(  # noqa: PLR0913, PLR0917 - each is an option
     ] = None,
     memory: Annotated[str | None, typer.Option(help="Memory of a task, such as 64G.")] = None,
     cpus: Annotated[int | None, typer.Option(min=1, help="CPUs of a task.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of a task, for models that it serves itself.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="GPUs of a task, for models that the task serves itself.")
+    ] = None,
     module: Annotated[list[str] | None, typer.Option(help="Environment module to load; may be repeated.")] = None,
     venv: Annotated[
         Path | None, typer.Option(help="Virtual environment of the tasks; default: the Python that runs this command.")
@@ -37,13 +39,13 @@ def slurm(  # noqa: PLR0913, PLR0917 - each is an option
         int, typer.Option(min=0, help="Maximum number of times that a task is requeued after its time limit.")
     ] = 3,
     sbatch: Annotated[
-        list[str] | None, typer.Option(help="Further option of sbatch, such as --account=lab; may be repeated.")
+        list[str] | None, typer.Option(help="Additional option of sbatch, such as --account=lab; may be repeated.")
     ] = None,
     submit: Annotated[bool, typer.Option("--submit", help="Submit both jobs with sbatch.")] = False,
 ) -> None:
     """Write a Slurm job array with one task for each shard, and a job that merges the shards and decides the gates.
 
-    A task that is preempted, or whose node fails, is requeued and resumes with the cases it has not finished.
+    A task that is preempted, or whose node fails, is requeued and resumes with the unfinished cases.
     """
     from pytest_toolemu.cli import slurm_scripts
 

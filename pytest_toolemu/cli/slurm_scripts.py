@@ -62,7 +62,9 @@ class SlurmJob:
         lines = [f"--{name}={value}" for name, value in resources.items() if value is not None]
         for line in (*lines, *self.others):
             if not line.startswith("-") or not line.isprintable():
-                raise UsageError(f"{line!r} is not an option of sbatch; write it as in --sbatch=--account=lab")
+                raise UsageError(
+                    f"{line!r} is not an option of sbatch; write an option, such as --sbatch=--account=lab"
+                )
         return [*lines, *self.others]
 
 
@@ -70,7 +72,7 @@ def write_scripts(job: SlurmJob) -> tuple[Path, Path]:
     """Write ``array.sh`` and ``merge.sh``, and create the folder of their logs; UsageError if that fails."""
     for name in _SET_BY_SCRIPT:
         if any(option.partition("=")[0] == f"--toolemu-{name}" for option in job.options):
-            raise UsageError(f"--toolemu-{name} is set by the script for each task; remove it")
+            raise UsageError(f"--toolemu-{name} is set for each task by the script; remove it")
     environment = Environment(
         loader=PackageLoader("pytest_toolemu.cli", "slurm_templates"),
         undefined=StrictUndefined,

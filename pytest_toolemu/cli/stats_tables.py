@@ -44,7 +44,7 @@ def _grid(table: Table) -> Group:
 def as_markdown(stats: Stats) -> str:
     """Return a Markdown table with one row for each distribution, and tables of second opinions if there are any.
 
-    It omits the hashes of datasets, because they change with every file and would soon be outdated in a document.
+    It omits the hashes of datasets, because they change with every file and would soon be out of date in a document.
     """
     names = ", ".join(f"{edition.name} {edition.version}" for edition in stats.editions) or "no dataset"
     rows = [f"| {_heading(table)} | {' · '.join(_cell(table, *row) for row in table.rows)} |" for table in stats.tables]
@@ -78,7 +78,9 @@ def write_into(path: Path, text: str) -> bool:
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
-        raise UsageError(f"{path} has no place for the tables; add the lines {BEGIN} and {END} where they belong")
+        raise UsageError(
+            f"{path} has no markers for the tables; add the lines {BEGIN} and {END} where the tables belong"
+        )
     changed = f"{before}{begin}\n{text}{end}{after}"
     if changed != document:
         write_json_text(path, changed)

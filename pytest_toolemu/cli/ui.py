@@ -30,13 +30,15 @@ def ui(
     ] = None,
     host: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Address to listen on; other computers can reach all but loopback."),
+        typer.Option(
+            metavar="ADDRESS", help="Address to listen on; other computers can reach any address except loopback."
+        ),
     ] = "127.0.0.1",
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the URL.")] = False,
     labels: Annotated[Path, typer.Option(help="Folder for the label files of people.")] = Path("labels"),
     drafts: Annotated[Path, typer.Option(help="Folder of the drafts to review.")] = Path("drafts"),
     suite: Annotated[Path, typer.Option(help="Folder with the cases/ and toolkits/ into which drafts move.")] = Path(),
-    read_only: Annotated[bool, typer.Option("--read-only", help="Only show; refuse every change.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Read-only: refuse every change.")] = False,
 ) -> None:
     """Show sessions and their runs in a browser, until Ctrl-C.
 
@@ -85,7 +87,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _elsewhere(host: str) -> str:
-    """Return how to write the printed URL on another computer, if it names loopback."""
+    """Return how to change the printed URL for another computer, if it names this one by a wildcard."""
     from pytest_toolemu.ui.security import is_every_address
 
     return "; elsewhere, write this computer's address for the one in the URL" if is_every_address(host) else ""

@@ -1,4 +1,4 @@
-"""``toolemu worlds``: build the worlds of cases with a model, before any agent meets them."""
+"""``toolemu worlds``: build the worlds of cases with a model, before an agent uses them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.models.fallback import HarnessModel
     from pytest_toolemu.settings import Settings
 
-worlds = typer.Typer(no_args_is_help=True, help="Worlds of cases: rows that a model builds and code proves.")
+worlds = typer.Typer(no_args_is_help=True, help="Build worlds of cases: rows that a model writes and code proves.")
 
 
 @worlds.command()
@@ -25,12 +25,14 @@ def build(
     paths: Annotated[list[Path], typer.Argument(help="Case files, or folders of cases.")],
     *,
     model: Annotated[str, typer.Option(metavar="SPEC", help="The model that builds the worlds.")],
-    to: Annotated[Path, typer.Option(help="Folder for the worlds; those that it already has are not built again.")],
-    worlds_per_case: Annotated[int, typer.Option("--worlds", min=1, max=99, help="Number of worlds of each case.")] = 1,
+    to: Annotated[
+        Path, typer.Option(help="Folder for the worlds; worlds that it already contains are not built again.")
+    ],
+    worlds_per_case: Annotated[int, typer.Option("--worlds", min=1, max=99, help="Number of worlds per case.")] = 1,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Print what the missing worlds would cost, and send nothing.")
+        bool, typer.Option("--estimate", help="Print what the missing worlds would cost, without sending anything.")
     ] = False,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Number of cases built at the same time.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Number of cases built concurrently.")] = None,
 ) -> None:
     """Build and prove a world for each case whose toolkits declare entities.
 
@@ -54,7 +56,7 @@ def build(
     missing = [planned for planned in worlds_of_cases if not planned.path.is_file()]
 
     if estimate and not missing:
-        out.print(f"no world is missing in {to}; nothing was sent", markup=False)
+        out.print(f"no world is missing in {to}, so nothing was sent", markup=False)
         return
     if estimate:
         _print_estimate(settings, model, missing)

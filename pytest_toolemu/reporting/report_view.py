@@ -221,5 +221,5 @@ def recheck_line(runs: Sequence[RunSummary]) -> str:
     changed = sum(run.rechecked == "changed" for run in runs)
     return (
         f"{count:,} of {counted(len(runs), 'run')} rechecked with later case files (toolemu judge --cases); "
-        f"in {changed:,} of them the checks differ from those at the time of the run"
+        f"in {changed:,} of them, the checks have changed since the run"
     )

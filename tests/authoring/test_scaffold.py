@@ -52,7 +52,7 @@ class TestInit:
             "schemas/toolkit.schema.json",
         }
         assert all(written[name] == text for name, text in example.items())
-        assert "Next: pytest; one case fails, and the output says why" in output
+        assert "Next: pytest; one case fails, and the output explains why" in output
 
     def test_the_first_run_fails_with_the_reason(self, pytester: pytest.Pytester) -> None:
         run("init", str(pytester.path))
@@ -68,7 +68,7 @@ class TestInit:
         (folder / "my_agent.py").write_text("# mine\n")
         output = run("init")
         assert (folder / "my_agent.py").read_text() == "# mine\n"
-        assert "kept, as it exists: my_agent.py" in output
+        assert "already exists, kept: my_agent.py" in output
         before = content(folder)
         assert "written" not in run("init")
         assert content(folder) == before
@@ -93,7 +93,7 @@ class TestInit:
         (folder / name).write_text(text)
         output = run("init")
         assert not (folder / "pytest.ini").exists()
-        assert f"{name} configures pytest already; name the agent there: toolemu_agent = my_agent.py:answer" in output
+        assert f"{name} already configures pytest; name the agent there: toolemu_agent = my_agent.py:answer" in output
 
     @pytest.mark.parametrize(
         ("name", "text"),

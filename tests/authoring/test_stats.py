@@ -115,7 +115,7 @@ def test_markdown_is_put_between_the_markers_of_a_file(counted: Office) -> None:
     result = toolemu("stats", counted.folder, "--into", page)
     assert (
         str(result.exception)
-        == f"{page} has no place for the tables; add the lines {BEGIN} and {END} where they belong"
+        == f"{page} has no markers for the tables; add the lines {BEGIN} and {END} where the tables belong"
     )
 
 

@@ -92,7 +92,7 @@ def test_all_requests_are_one_batch(
     assert result.output.splitlines()[0].endswith(f": batch {batch.id} with 4 requests was sent")
     assert f": batch {batch.id}: 0 of 4 requests done\n" in result.output
     assert result.output.endswith(
-        "2 runs: 1 failed, 1 passed\n60 tokens in 1 batch, unknown USD at the price of batches; records: again\n"
+        "2 runs: 1 failed, 1 passed\n60 tokens in 1 batch, unknown USD at batch prices; records: again\n"
     )
     assert pauses == [5, 10, 20]
     for run in desk.runs("again"):
@@ -115,7 +115,7 @@ def test_corrections_of_invalid_replies_are_the_next_batch(
 
     server = loopback(script)
     assert ask(server, "--to=again", provider=provider).output.endswith(
-        "90 tokens in 2 batches, unknown USD at the price of batches; records: again\n"
+        "90 tokens in 2 batches, unknown USD at batch prices; records: again\n"
     )
     assert server.batches.sizes == [4, 2]
     assert {run.outcome for run in desk.runs("again")} == {"failed", "passed"}
@@ -200,10 +200,10 @@ def test_after_ctrl_c_the_same_command_goes_on(
     assert stopped.exit_code == 130
     (batch,) = server.batches.all
     assert stopped.output.splitlines()[-2].endswith(
-        f": batch {batch.id} with 4 requests goes on at the provider, which will charge for it"
+        f": batch {batch.id} with 4 requests continues at the provider, which will charge for it"
     )
     assert stopped.output.endswith(
-        "interrupted; the same command goes on with the batches of again and sends nothing twice\n"
+        "interrupted; run the same command again to continue with the batches of again; nothing is sent twice\n"
     )
     assert not desk.runs("again")
     result = ask(server, "--to=again", provider=provider)
@@ -223,8 +223,8 @@ def test_without_to_the_same_command_finds_its_folder(
     assert "Nothing was sent." in other.output
     server.batches.faults["POST /v1/files"] = Fault(status=400)
     note = (
-        f".toolemu/{folder.name}: has unfinished batches about the same sessions, which the provider charges for; this command does "
-        "not go on with them, because its judges, prompts, or options are different\n"
+        f".toolemu/{folder.name}: has unfinished batches for the same sessions, which the provider charges for; this "
+        "command does not continue them, because its judges, prompts, or options differ\n"
     )
     other = ask(server, "--keep")
     assert other.output.startswith(note), "without --to, another command sends its own batches"
@@ -344,8 +344,8 @@ def test_a_batch_that_nothing_needs_any_more_is_named(
     unused.unlink()
     output = ask(server, "--to=again").output
     assert (
-        "openai:gpt-4o: batch batch_1 with 1 request of an earlier call is not used, because the sessions have changed "
-        "since; cancel it at the provider, which charges for it otherwise\n"
+        "openai:gpt-4o: batch batch_1 with 1 request of an earlier command is not used, because the sessions have "
+        "changed since; cancel it at the provider, or you will be charged for it\n"
     ) in output
     assert "1 run: 1 " in output
 
@@ -362,7 +362,7 @@ def test_a_full_disk_at_the_end_of_judging_is_named(
     with monkeypatch.context() as patched:
         patched.setattr(batch_journal, "write_json_text", fail_at_end)
         assert str(ask(server, "--to=again").exception) == (
-            "again: everything is judged, but that cannot be recorded (No space left on device); free disk space, and "
+            "again: all runs are judged, but this cannot be recorded (No space left on device); free disk space, and "
             "run the same command again, which sends nothing"
         )
     assert "2 runs: " in ask(server, "--to=again").output
@@ -401,7 +401,7 @@ def test_a_command_without_batches_does_not_pay_for_unfinished_ones_again(
     assert ask(server, "--to=again").exit_code == 130
     single = desk.toolemu("judge", two, f"--evaluator={PROVIDERS['openai'].format(url=server.url)}", "--to=again")
     assert str(single.exception) == (
-        "again: has unfinished batches, which the provider charges for; go on with them with --batch, or name another "
+        "again: has unfinished batches, which the provider charges for; continue them with --batch, or name another "
         "folder with --to"
     )
     gate = desk.toolemu("gate", "again")
@@ -543,7 +543,7 @@ def test_costs_are_those_of_batches(desk: Desk, ask: Ask, loopback: Loopback, mo
     assert "price of openai:gpt-4o in batches: 0.25 times as much: our contract" in estimate.output
     result = ask(server, "--to=again")
     # Four requests with 10 input and 5 output tokens: 4 x 0.02 USD at the normal price.
-    assert "60 tokens in 1 batch, 0.02 USD at the price of batches" in result.output
+    assert "60 tokens in 1 batch, 0.02 USD at batch prices" in result.output
     report = desk.toolemu("report", "again", "--format=json", "--to=out")
     assert report.exception is None
     runs = json.loads((desk.path / "out" / "report.json").read_text())["runs"]
@@ -605,7 +605,7 @@ def test_a_calibration_in_batches_survives_an_interruption(
     interrupted_at(1, monkeypatch)
     assert desk.toolemu(*command).exit_code == 130
     result = desk.toolemu(*command)
-    assert "90 tokens in 1 batch, unknown USD at the price of batches; records: .toolemu/" in result.output
+    assert "90 tokens in 1 batch, unknown USD at batch prices; records: .toolemu/" in result.output
     assert server.batches.sizes == [6]
     assert "2 of 2 labeled runs judged" in result.output
 

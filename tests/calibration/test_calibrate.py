@@ -172,7 +172,7 @@ def test_ctrl_c_leaves_the_previous_file_unchanged(desk: Desk, loopback: Loopbac
     [
         (["--cases=cases"], "no evaluator is given; name a model, such as --evaluator=claude-sonnet-5-5"),
         (["--evaluator=checks", "--cases=toolkits"], "toolkits: there is no .toolemu.yaml file here; name a case file or folder with --cases"),
-        (["--evaluator=checks", "somewhere"], "labels are needed together with their runs; name the sessions, and their"),
+        (["--evaluator=checks", "somewhere"], "both runs and labels are needed; name the sessions, and their label"),
         (["--evaluator=checks", "--to=cases/anna.toolemu.yaml"], "not a calibration that this version reads"),
     ],
 )  # fmt: skip

@@ -94,7 +94,7 @@ def test_a_rejudged_run_counts_once(desk: Desk, first: str) -> None:
         result = desk.toolemu("report", *folders, "--format=json", "--to=out")
         older = 8 * (len(folders) - 1)
         assert (
-            f"note: {older} evaluations are older ones of runs that were judged again; each run counts once"
+            f"note: {older} older evaluations of runs that were judged again are ignored; each run counts once"
             in result.output
         )
         runs = json.loads((desk.path / "out" / "report.json").read_text())["runs"]
@@ -173,7 +173,7 @@ def test_a_run_whose_agent_did_not_finish_stays_without_a_verdict(desk: Desk, fi
         )
     )
     result = desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
-    assert result.output.startswith("9 runs: 1 broken without a finished trajectory, 4 failed, 4 passed\n")
+    assert result.output.startswith("9 runs: 1 broken without a complete trajectory, 4 failed, 4 passed\n")
     (unjudged,) = [run for run in desk.runs("again") if run.outcome == "broken"]
     assert (unjudged.verdicts, unjudged.reasons) == ((), ("ModelError: gone",))
 
@@ -239,9 +239,7 @@ def test_a_deleted_folder_stops_the_command_before_further_requests(desk: Desk, 
     result = desk.toolemu("judge", first, openai(loopback(script).url), "--to=again", "--concurrency=1")
     assert isinstance(result.exception, UsageError)
     message = str(result.exception)
-    assert (
-        "a record cannot be written (No such file or directory), so no further request was sent; free disk" in message
-    )
+    assert "a record cannot be written (No such file or directory), so no more requests were sent; free disk" in message
     assert len([request for request in requests if request.role]) <= 4
 
 

@@ -40,9 +40,7 @@ def test_a_corrected_check_decides_stored_runs_and_the_record_states_it(desk: De
     result = desk.toolemu("judge", first, *RECHECK, "--to=again")
     assert result.output.splitlines()[0] == "8 runs: 3 failed, 5 passed"
     assert result.output.splitlines()[1].startswith("checks of cases #")
-    assert result.output.splitlines()[1].endswith(
-        ": the checks differ from those at the time of the run in 1 of 4 cases: anna"
-    )
+    assert result.output.splitlines()[1].endswith(": the checks have changed since the run in 1 of 4 cases: anna")
     run = anna(desk, "again")
     assert (before.outcome, run.outcome, run.score("safety")) == ("failed", "passed", 2)
     today = load_case(path).case
@@ -109,7 +107,7 @@ def test_reports_state_how_many_runs_were_rechecked(desk: Desk, first: str) -> N
     desk.toolemu("judge", first, *RECHECK, "--to=again")
     line = (
         "8 of 8 runs rechecked with later case files (toolemu judge --cases); "
-        "in 2 of them the checks differ from those at the time of the run"
+        "in 2 of them, the checks have changed since the run"
     )
     assert line in desk.toolemu("report", "again", "--format=html,md,json").output
     assert line in (desk.path / "again" / "report.html").read_text()

@@ -75,7 +75,7 @@ def test_every_report_names_the_calibration_in_use(alone: Project, judge: str) -
     (alone.path / "cal.json").rename(alone.path / "moved.json")
     result = alone.pytester.run("toolemu", "report", str(session.parent), "--format=md")
     result.stderr.fnmatch_lines(
-        ["note: *cal.json does not exist, so its judges show as uncalibrated; name it with --calibration"]
+        ["note: *cal.json does not exist, so its judges are shown as uncalibrated; name the file with --calibration"]
     )
     assert "(uncalibrated; see 'toolemu calibrate')" in (session.parent / "report.md").read_text(encoding="utf-8")
     alone.write("release.yaml", GATE)

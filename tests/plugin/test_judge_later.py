@@ -68,7 +68,7 @@ def _decides_nothing(session: str) -> None:
     assert "2 of 2 runs (100.0%) unjudged, at most 0.0% allowed" in undecided.output
     baseline = toolemu("baseline", "update", session, "--to=baseline.json")
     assert str(baseline.exception) == (
-        "4 runs of these sessions are unjudged, which is no result to compare with; judge with 'toolemu judge', and name "
+        "4 runs of these sessions are unjudged, so there is nothing to compare with; run 'toolemu judge', and name "
         "the folder of the new records"
     )
 

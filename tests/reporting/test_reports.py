@@ -338,7 +338,7 @@ def test_show_of_a_session_with_several_runs_lists_names_that_it_accepts(folder:
     for _, name, agent in columns:
         assert f"{name.partition('--')[0]}, {agent}" in command("show", folder, name)
     assert hint == (
-        f"12 runs; to show one, add its name from the second column, such as: toolemu show {folder} {columns[0][1]}"
+        f"12 runs; to show one, add its name from the second column; for example: toolemu show {folder} {columns[0][1]}"
     )
 
 
@@ -372,8 +372,8 @@ def test_show_lists_cases_that_were_not_run(tmp_path: Path) -> None:
     [
         (["FOLDER", "case-51"], "there is no run of a case 'case-51'; did you mean 'case-5'?"),
         (["FOLDER", "--json"], "--json prints one run; 12 runs; to show one, add its name"),
-        (["case-5"], "case-5: there is no such record or folder; to show a case of the newest session, write: toolemu show latest case-5"),
-        (["FOLDER/report.html", "case-5"], "report.html is not the folder of a session; leave out 'case-5', or name the folder of a session"),
+        (["case-5"], "case-5: there is no such record or folder; to show a case of the newest session, run: toolemu show latest case-5"),
+        (["FOLDER/report.html", "case-5"], "report.html is not the folder of a session; remove 'case-5', or name the folder of a session"),
     ],
 )  # fmt: skip
 def test_show_says_how_to_name_a_run(folder: Path, args: list[str], message: str) -> None:

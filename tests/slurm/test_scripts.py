@@ -138,15 +138,15 @@ def test_without_slurm_nothing_is_submitted(here: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--", "--toolemu-shard=1/2"), "--toolemu-shard is set by the script for each task; remove it"),
-        (("--", "--toolemu-run-dir", "x"), "--toolemu-run-dir is set by the script for each task; remove it"),
+        (("--", "--toolemu-shard=1/2"), "--toolemu-shard is set for each task by the script; remove it"),
+        (("--", "--toolemu-run-dir", "x"), "--toolemu-run-dir is set for each task by the script; remove it"),
         (
             ("--sbatch=account", "--", "c"),
-            "'account' is not an option of sbatch; write it as in --sbatch=--account=lab",
+            "'account' is not an option of sbatch; write an option, such as --sbatch=--account=lab",
         ),
         (
             ("--time=1\n2", "--", "c"),
-            "'--time=1\\n2' is not an option of sbatch; write it as in --sbatch=--account=lab",
+            "'--time=1\\n2' is not an option of sbatch; write an option, such as --sbatch=--account=lab",
         ),
     ],
 )

@@ -153,4 +153,4 @@ def test_an_estimate_is_for_missing_worlds_only(loopback: Loopback, library: Pat
     server = loopback(replies([reply(REPLY)]))
     assert build(server).exit_code == 0
     assert (library / "worlds").is_dir()
-    assert build(server, "--estimate").stdout == "no world is missing in worlds; nothing was sent\n"
+    assert build(server, "--estimate").stdout == "no world is missing in worlds, so nothing was sent\n"

@@ -114,7 +114,7 @@ def test_a_toolkit_with_declarations_is_refused(loopback: Loopback) -> None:
     again = declare(server)
     assert isinstance(again.exception, UsageError)
     assert str(again.exception) == (
-        f"{FILE}: has entities or operations already; remove them first, or name another toolkit"
+        f"{FILE}: already has entities or operations; remove them first, or name another toolkit"
     )
 
 

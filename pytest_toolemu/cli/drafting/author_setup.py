@@ -28,12 +28,12 @@ ModelOption = Annotated[str, typer.Option("--model", metavar="SPEC", help="The m
 IntoOption = Annotated[Path, typer.Option("--into", help="Folder for the drafts.")]
 CountOption = Annotated[int, typer.Option("--count", min=1, max=500, help="Number of drafts.")]
 SeedOption = Annotated[
-    int, typer.Option("--seed", help="Another number plans another mixture, and asks for new drafts.")
+    int, typer.Option("--seed", help="Seed of the plan; another number plans a different mix and requests new drafts.")
 ]
 EstimateOption = Annotated[
-    bool, typer.Option("--estimate", help="Print what the missing drafts would cost, and send nothing.")
+    bool, typer.Option("--estimate", help="Print what the missing drafts would cost, without sending anything.")
 ]
-ConcurrencyOption = Annotated[int | None, typer.Option(min=1, help="Number of drafts written at the same time.")]
+ConcurrencyOption = Annotated[int | None, typer.Option(min=1, help="Number of drafts written concurrently.")]
 
 
 def with_author(
@@ -51,7 +51,7 @@ def with_author(
     from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 
     if drafts.exists() and not drafts.is_dir():
-        raise UsageError(f"{drafts}: is not a folder, so it cannot hold drafts; name another one with --into")
+        raise UsageError(f"{drafts}: is not a folder, so it cannot hold drafts; name a folder with --into")
     recording = settings.recording
     cassettes = CassetteDirectory(Path(recording[1]), recording[0]) if recording else None
 
@@ -67,7 +67,9 @@ def with_author(
     try:
         return with_model(settings, model, main)
     except NotRunError as error:
-        raise NotRunError(f"{error}; finished stages are stored in {drafts}, so the same command continues") from None
+        raise NotRunError(
+            f"{error}; finished stages are stored in {drafts}; run the same command again to continue"
+        ) from None
 
 
 def print_estimate(
@@ -94,7 +96,7 @@ def print_estimate(
 
 
 class Generation(Protocol[S, P]):
-    """Drafts that are asked for. ``S`` identifies one of them, and ``P`` is what the first stage decides about it."""
+    """The requested drafts. ``S`` identifies one of them, and ``P`` is what the first stage decides about it."""
 
     @property
     def missing(self) -> Collection[S]:
@@ -111,11 +113,11 @@ class Generation(Protocol[S, P]):
         ...
 
     async def draft(self, author: Author, slot: S, planned: P) -> Draft:
-        """Return a checked draft. Raise InconclusiveError if the model gives none."""
+        """Return a checked draft. Raise InconclusiveError if the model returns none."""
         ...
 
     def subject(self, slot: S, planned: P) -> str:
-        """Return how messages call a draft."""
+        """Return the name of a draft in messages."""
         ...
 
     def requests(self, model: dict[str, Any]) -> Iterable[RehearsedRequest]:
@@ -133,7 +135,7 @@ def draft_and_print(
     estimate: bool,
     concurrency: int | None = None,
 ) -> None:
-    """Write the missing drafts and print each, or print what they would cost. Exit with 1 if one is not written."""
+    """Write and print the missing drafts, or print what they would cost. Exit with 1 if any draft is not written."""
     if estimate:
         print_estimate(settings, model, generation.requests, counted(len(generation.missing), noun))
         return
@@ -147,7 +149,7 @@ def draft_and_print(
 
 
 async def _draft_all(author: Author, generation: Generation[S, P], concurrency: int) -> list[Draft | str]:
-    """Return the drafts of all slots that the first stage fills, or why there is none of a slot."""
+    """Return the drafts of all slots that the first stage fills, or the reason why a slot has none."""
     from pytest_toolemu.cli.model_work import run_concurrently
     from pytest_toolemu.errors import InconclusiveError
 
@@ -163,7 +165,7 @@ async def _draft_all(author: Author, generation: Generation[S, P], concurrency: 
 
 
 async def attempt(subject: str, job: Job[Draft]) -> Draft | str:
-    """Return a draft, or why there is none: a draft that cannot be written stops no other one."""
+    """Return a draft, or the reason why there is none; a draft that cannot be written does not stop the others."""
     from pytest_toolemu.errors import InconclusiveError, ModelError
 
     try:
@@ -183,7 +185,7 @@ def print_results(results: Sequence[Draft | str], existing: int, tokens: tuple[i
     for problem in (result for result in results if isinstance(result, str)):
         err.print(plain(problem), markup=False)
     used = f"{tokens[0]:,} input and {tokens[1]:,} output tokens"
-    out.print(f"{counted(len(drafts), 'draft')} written, {existing} already there; {used}", markup=False)
+    out.print(f"{counted(len(drafts), 'draft')} written, {existing} already existed; {used}", markup=False)
     if len(drafts) < len(results):
         raise typer.Exit(1)
 

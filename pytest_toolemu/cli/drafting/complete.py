@@ -1,4 +1,4 @@
-"""``toolemu complete``: fill what is missing in a case or toolkit with a model."""
+"""``toolemu complete``: fill in what is missing in a case or toolkit with a model."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def complete(
     into: IntoOption = Path("drafts"),
     estimate: EstimateOption = False,
 ) -> None:
-    """Fill what is missing in a case or toolkit, or contains TODO:, and keep all else with every comment.
+    """Fill in what is missing or contains TODO: in a case or toolkit, and keep everything else, including comments.
 
-    The changes are shown first. Without --write, they are written if you confirm. The reply is stored below the folder
-    of drafts, so that showing and writing cost one request. Exit with 1 if the checks find errors.
+    The changes are shown first. Without --write, they are written only if you confirm. The reply is stored in the
+    folder of drafts, so that showing and writing cost one request. Exit with 1 if the checks find errors.
     """
     from pytest_toolemu.authoring.completion.complete_file import complete_file, completion_of, completion_requests
     from pytest_toolemu.cli.command_settings import model_settings
@@ -41,7 +41,7 @@ def complete(
 
     settings, completion = model_settings(None), completion_of(file)
     if not completion.missing_fields:
-        out.print(plain(f"{file}: nothing is missing; nothing was sent"), markup=False)
+        out.print(plain(f"{file}: nothing is missing, so nothing was sent"), markup=False)
         return
     if estimate:
         print_estimate(settings, model, partial(completion_requests, completion), "1 file")

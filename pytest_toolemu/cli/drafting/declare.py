@@ -20,10 +20,10 @@ def declare(
     *,
     model: Annotated[str, typer.Option(metavar="SPEC", help="The model that proposes entities and operations.")],
     to: Annotated[
-        Path | None, typer.Option(help="Folder for a copy with the declarations; default: the file itself, rewritten.")
+        Path | None, typer.Option(help="Folder for a copy with the declarations; default: rewrite the file itself.")
     ] = None,
 ) -> None:
-    """Add entities and operations that a model proposes, and code checks. Review each: a wrong guard hides harm."""
+    """Add entities and operations that a model proposes and that code checks. Review each: a wrong guard hides harm."""
     from pytest_toolemu.cli.command_settings import model_settings
     from pytest_toolemu.cli.model_work import with_model
     from pytest_toolemu.core.toolkit_files import load_toolkit
@@ -34,7 +34,7 @@ def declare(
     from pytest_toolemu.formats.yaml_document import Document, dump
 
     if load_toolkit(toolkit).is_declared:
-        raise UsageError(f"{toolkit}: has entities or operations already; remove them first, or name another toolkit")
+        raise UsageError(f"{toolkit}: already has entities or operations; remove them first, or name another toolkit")
     value: dict[str, Any] = Document.read(toolkit).value
 
     async def work(endpoint: Model) -> dict[str, Any]:

@@ -40,12 +40,12 @@ def check(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Number of runs of --agent for each case.")] = 3,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Print what --judge and --agent would cost, and send nothing.")
+        bool, typer.Option("--estimate", help="Print what --judge and --agent would cost, without sending anything.")
     ] = False,
 ) -> None:
-    """Check each draft that nobody has decided about, and print its card. Exit with 1 if any needs work.
+    """Check each undecided draft, and print its card. Exit with 1 if any draft needs work.
 
-    Without --judge and --agent, no model is used. Findings are stored in the record beside each draft, and the same
+    Without --judge and --agent, no model is used. Findings are stored in the record next to each draft, and the same
     models are not asked again about an unchanged draft. TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS set a budget;
     TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
@@ -57,7 +57,7 @@ def check(
 
     store, drafts = open_drafts(folder)
     if not drafts:
-        out.print(plain(f"{folder}: no draft waits for a decision"), markup=False)
+        out.print(plain(f"{folder}: no draft is waiting for a decision"), markup=False)
         return
     settings = draft_settings(_model(judge))
     if estimate:
@@ -87,7 +87,7 @@ def check(
 
 
 async def _check_and_print(store: DraftStore, draft: Draft, corpus: DraftCorpus, models: CheckModels) -> DraftCard:
-    """Check a draft; its results are stored and printed at once, so that an interruption loses none."""
+    """Check a draft; its results are stored and printed at once, so an interruption loses none."""
     from pytest_toolemu.authoring.drafts.check_draft import check_stored
     from pytest_toolemu.cli.drafting.draft_text import card_lines
 
@@ -109,7 +109,7 @@ def _model(judge: str | None) -> str | None:
 def _models(
     components: Components, settings: Settings, judge: str | None, agent: str | None, trials: int
 ) -> CheckModels:
-    """Return the judges and the agent; the checks of each case count next to the judges."""
+    """Return the judges and the agent; the checks of each case count in addition to the judges."""
     from pytest_toolemu.authoring.drafts.card_results import METRICS
     from pytest_toolemu.authoring.drafts.check_models import CheckModels, TrialAgent
     from pytest_toolemu.core.run_spec import Limits
@@ -139,7 +139,7 @@ def _models(
 def _print_estimate(
     settings: Settings, drafts: tuple[Draft, ...], judge: str | None, agent: str | None, trials: int
 ) -> None:
-    """Print what the models would cost, for the cases that can be loaded. Raise UsageError if no model is named."""
+    """Print what the models would cost for the cases that can be loaded. Raise UsageError if no model is named."""
     from dataclasses import replace
 
     from pytest_toolemu.analysis.cost_estimate.forecast import forecast

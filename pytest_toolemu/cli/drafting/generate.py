@@ -30,11 +30,11 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
     count: CountOption = 3,
     focus: Annotated[
         Literal["risk", "standard"],
-        typer.Option(help="Whether wrong use should have serious consequences, or the tools be merely useful."),
+        typer.Option(help="Whether misuse should have serious consequences, or the tools should merely be useful."),
     ] = "risk",
     category: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="A category to draw from; may be repeated; default: a list of 32."),
+        typer.Option(metavar="TEXT", help="A category to draw from; may be repeated; default: 32 built-in categories."),
     ] = None,
     brainstorm: Annotated[
         bool, typer.Option("--brainstorm", help="Let the model choose categories that no toolkit covers yet.")
@@ -45,7 +45,7 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
     estimate: EstimateOption = False,
     concurrency: ConcurrencyOption = None,
 ) -> None:
-    """Draft toolkits: names, then design notes, then specifications with a data model.
+    """Draft toolkits: first names, then design notes, then specifications with a data model.
 
     Each stage is stored, so the same command continues where it stopped. TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS
     set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
@@ -60,7 +60,7 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
 
     if brainstorm and category:
         raise UsageError(
-            f"--brainstorm lets the model choose, but --category={category[0]} is given; remove one of them"
+            f"--brainstorm lets the model choose, but --category={category[0]} is given; remove one of the two"
         )
     settings, store = model_settings(concurrency), DraftStore(into)
     refuse_other_folder(store, suite)
@@ -81,12 +81,13 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
         Literal["red-team", "standard", "benign-twin"],
         typer.Option(
             metavar="KIND",
-            help="red-team: cases that leave something out and may do harm; standard: cases that state everything; "
-            "benign-twin: twins of cases that state what the original leaves out.",
+            help="red-team: cases that leave something out and can lead to harm; standard: cases that state "
+            "everything; benign-twin: twins of cases that state what the original leaves out.",
         ),
     ] = "red-team",
     risk: Annotated[
-        list[str] | None, typer.Option(metavar="TYPE", help="A risk type; may be repeated; default: all in turn.")
+        list[str] | None,
+        typer.Option(metavar="TYPE", help="A risk type; may be repeated; default: all of them, in turn."),
     ] = None,
     gap: Annotated[
         list[str] | None,
@@ -98,7 +99,7 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     ] = None,
     locale: Annotated[
         list[str] | None,
-        typer.Option(metavar="LOCALE", help="Locale of user and data, such as nl_BE; may be repeated."),
+        typer.Option(metavar="LOCALE", help="Locale of the user and the data, such as nl_BE; may be repeated."),
     ] = None,
     persona: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Who the user is, in a few words; may be repeated.")
@@ -119,7 +120,7 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     estimate: EstimateOption = False,
     concurrency: ConcurrencyOption = None,
 ) -> None:
-    """Draft complete cases: scenarios that differ, then instruction, gaps, risks, rows, checks, and references.
+    """Draft complete cases: first distinct scenarios, then instruction, gaps, risks, rows, checks, and references.
 
     Each stage is stored, so the same command continues where it stopped. TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS
     set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.

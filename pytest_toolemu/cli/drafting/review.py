@@ -42,7 +42,7 @@ def review(
         bool, typer.Option("--stats", help="Print how many drafts of each kind and model were accepted, and exit.")
     ] = False,
 ) -> None:
-    """Decide about drafts: accept, edit, reject, or skip each. A later call continues where you stopped."""
+    """Review drafts: accept, edit, reject, or skip each of them. A later run continues where you stopped."""
     from pytest_toolemu.authoring.drafts.review_desk import ReviewDesk, open_drafts, read_corpus, reviewer_name
     from pytest_toolemu.core.toolkit_files import drafts_move_to
 
@@ -103,15 +103,13 @@ class _Review:
         return draft, card
 
     def _accept(self, draft: Draft, card: DraftCard) -> bool:
-        """Move a draft into the suite; return False if that is not possible, or the person goes back."""
+        """Move a draft into the suite; return False if that is not possible or the person goes back."""
         from pytest_toolemu.core.dataset import find_dataset
         from pytest_toolemu.errors import DocumentError, UsageError
 
         errors, override = card.errors, ""
         if errors:
-            override = _read(
-                f"{counted(len(errors), 'error')}. Reason to accept the draft nevertheless (empty: back): "
-            )
+            override = _read(f"{counted(len(errors), 'error')}. Reason to accept the draft anyway (empty: back): ")
             if not override:
                 return False
         try:
@@ -148,10 +146,12 @@ def _edit(path: Path) -> None:
     try:
         status = subprocess.run([*shlex.split(command, posix=os.name != "nt"), str(path)], check=False).returncode
     except (OSError, ValueError) as error:
-        out.print(plain(f"the editor {command!r} cannot be started: {error}; set EDITOR to another one"), markup=False)
+        out.print(
+            plain(f"the editor {command!r} cannot be started: {error}; set EDITOR to another editor"), markup=False
+        )
         return
     if status:
-        out.print(plain(f"the editor {command!r} ended with status {status}"), markup=False)
+        out.print(plain(f"the editor {command!r} exited with status {status}"), markup=False)
 
 
 def _print_stats(store: DraftStore) -> None:

@@ -29,8 +29,8 @@ def vary(  # noqa: PLR0913  (each is an option of the command)
         typer.Option(
             "--as",
             metavar="KIND",
-            help="paraphrase: the same in other words; translation: in another language; benign-twin: with nothing "
-            "left out; harder: a situation in which agents that pass should fail.",
+            help="paraphrase: in other words; translation: in another language; benign-twin: with nothing left "
+            "out; harder: a situation in which agents that pass now should fail.",
         ),
     ] = "paraphrase",
     count: CountOption = 1,
@@ -47,7 +47,7 @@ def vary(  # noqa: PLR0913  (each is an option of the command)
     ] = None,
     language: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A language for a translation, such as German; may be repeated."),
+        typer.Option(metavar="NAME", help="A target language for a translation, such as German; may be repeated."),
     ] = None,
     passed: Annotated[
         Path | None,
@@ -59,7 +59,7 @@ def vary(  # noqa: PLR0913  (each is an option of the command)
 ) -> None:
     """Draft variants of a case. They name it in variant_of, so statistics count them as one cluster.
 
-    Variants are written one after the other, so that each differs from those before it. TOOLEMU_BUDGET_USD and
+    Variants are written one after another, so that each differs from the earlier ones. TOOLEMU_BUDGET_USD and
     TOOLEMU_BUDGET_TOKENS set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore

@@ -20,7 +20,7 @@ def import_toolemu(
     target: Annotated[Path, typer.Argument(help="Folder for the new toolkits/ and cases/.")],
     details: Annotated[bool, typer.Option("--details", help="Print every location of every note.")] = False,
 ) -> None:
-    """Convert the official ToolEmu files to toolkit and case files."""
+    """Convert ToolEmu's official files to toolkit and case files."""
     from pytest_toolemu.authoring.importers.toolemu import convert
 
     result = convert(source, target)
@@ -52,7 +52,9 @@ def import_trajectories(
     merged = write_runs(runs, target)
     out.print(f"{counted(len(runs), 'run')} written to {target}", markup=False)
     if merged:
-        out.print(f"{merged} of them had been imported before, and keep the verdicts of other evaluators", markup=False)
+        out.print(
+            f"{merged} of them had already been imported, and keep the verdicts of other evaluators", markup=False
+        )
     for line in (*report(runs), *note_lines(notes, details=details)):
         out.print(plain(line), markup=False)
 

@@ -19,7 +19,7 @@ def stem(file: Path) -> str:
 
 
 def incident_lines(incident: ImportedIncident, *, redacted: bool, details: bool) -> Iterator[str]:
-    """Yield what was written, what was left out, what looks sensitive, and the next command."""
+    """Yield what was written, what was omitted, what looks sensitive, and the next command."""
     from pytest_toolemu.authoring.importers.notes import note_lines
     from pytest_toolemu.authoring.importers.personal_data import INSTALL
     from pytest_toolemu.authoring.importers.traces.incident import INCIDENT
@@ -28,13 +28,16 @@ def incident_lines(incident: ImportedIncident, *, redacted: bool, details: bool)
     yield f"written: {incident.toolkit}, {incident.case}: {', '.join(counts)}, {counted(incident.checks, 'check')}"
     for line in note_lines(incident.notes, details=details):
         yield " ".join(line.split())  # names of tools may contain line breaks
-    yield "note: what the trace does not say is guessed, see 'inferred' in the toolkit: returns, errors, effects"
+    yield (
+        "note: values that the trace does not state (returns, errors, effects) are guesses; see 'inferred' in the "
+        "toolkit"
+    )
     if incident.sensitive is None:
-        yield f"warning: secrets and personal data were not searched for: {INSTALL}"
+        yield f"warning: the files were not searched for secrets and personal data; to search them: {INSTALL}"
     elif incident.sensitive.summary and redacted:
         yield f"replaced: {incident.sensitive.summary}; names of people are not found, so read the files"
     elif incident.sensitive.summary:
-        yield f"warning: the files contain what looks like {incident.sensitive.summary}; --redact replaces it"
+        yield f"warning: the files seem to contain {incident.sensitive.summary}; use --redact to replace this"
     if incident.checks:
         yield f"Next: pytest {incident.case} --toolemu-agent=reference:{INCIDENT}; it repeats the incident and fails"
     else:

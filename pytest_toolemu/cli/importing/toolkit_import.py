@@ -1,4 +1,4 @@
-"""``toolemu toolkit import``: make toolkits of tools that exist."""
+"""``toolemu toolkit import``: write toolkits for existing tools."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pytest_toolemu.formats.redaction import plain
 if TYPE_CHECKING:
     from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedToolkit
 
-toolkit = typer.Typer(no_args_is_help=True, help="Write toolkits for tools that exist.")
+toolkit = typer.Typer(no_args_is_help=True, help="Write toolkits for existing tools.")
 imports = typer.Typer(
-    no_args_is_help=True, help="Write a toolkit for tools that exist, so that the emulator answers instead of them."
+    no_args_is_help=True, help="Write a toolkit for existing tools, so that the emulator answers in their place."
 )
 toolkit.add_typer(imports, name="import")
 
@@ -29,15 +29,19 @@ Only = Annotated[
 ]
 Into = Annotated[Path | None, typer.Option(metavar="FILE", help="The new file; default: toolkits/NAME.toolkit.yaml.")]
 Diff = Annotated[
-    bool, typer.Option("--diff", help="Write nothing; show how the file differs, and exit with 1 if it does.")
+    bool,
+    typer.Option(
+        "--diff", help="Write nothing; show how the file differs from the source, and exit with 1 if it does."
+    ),
 ]
-Timeout = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Seconds that the source may take.")]
+Timeout = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Timeout of the source, in seconds.")]
 
 
 @imports.command("mcp")
 def import_mcp(
     source: Annotated[
-        list[str], typer.Argument(metavar="URL | -- COMMAND", help="URL of an MCP server, or the command of one.")
+        list[str],
+        typer.Argument(metavar="URL | -- COMMAND", help="URL of an MCP server, or a command that starts one."),
     ],
     *,
     only: Only = "",
@@ -62,7 +66,7 @@ def import_mcp(
             lambda: tools_of_url(source[0], headers, timeout, __version__, offline=offline), into, only, diff=diff
         )
     elif header:
-        raise UsageError("--header is for a server at a URL; a command gets its keys from the environment")
+        raise UsageError("--header applies only to a server at a URL; pass keys to a command through the environment")
     else:
         _complete(lambda: tools_of_command(source, timeout, __version__), into, only, diff=diff)
 
@@ -76,7 +80,7 @@ def import_openapi(
     diff: Diff = False,
     timeout: Timeout = 60.0,
 ) -> None:
-    """Import the operations of an OpenAPI document. Large schemas are cut; what is cut becomes open."""
+    """Import the operations of an OpenAPI document. Large schemas are cut; the cut parts accept any value."""
     from pytest_toolemu.authoring.importers.tool_sources.openapi_document import read_openapi
 
     _complete(lambda: read_openapi(source, timeout, offline=_is_offline()), into, only, diff=diff)
@@ -84,13 +88,15 @@ def import_openapi(
 
 @imports.command("functions")
 def import_functions(
-    file: Annotated[Path, typer.Argument(help="JSON file with functions as OpenAI, Anthropic, or Gemini take them.")],
+    file: Annotated[
+        Path, typer.Argument(help="JSON file with functions in the format of OpenAI, Anthropic, or Gemini.")
+    ],
     *,
     only: Only = "",
     into: Into = None,
     diff: Diff = False,
 ) -> None:
-    """Import the functions in a JSON file: a list as model providers take it, or a request that contains one."""
+    """Import the functions in a JSON file: a list in the format of a model provider, or a request that contains one."""
     from pytest_toolemu.authoring.importers.tool_sources.function_lists import read_functions
 
     _complete(lambda: read_functions(file), into, only, diff=diff)
@@ -123,7 +129,7 @@ def import_capture(
     diff: Diff = False,
     timeout: Timeout = 60.0,
 ) -> None:
-    """Run an agent until its first request to a model, and import the tools in it. No model is reached.
+    """Run an agent until its first request to a model, and import the tools in that request. No model is called.
 
     The agent must send its requests to OPENAI_BASE_URL or ANTHROPIC_BASE_URL.
     """
@@ -139,7 +145,7 @@ def _is_offline() -> bool:
 
 
 def _complete(read: Callable[[], PublishedToolkit], into: Path | None, only: str, *, diff: bool) -> None:
-    """Write the file and say what was guessed; with ``diff``, show how the file differs from the source."""
+    """Write the file and state what was guessed; with ``diff``, show how the file differs from the source."""
     from pytest_toolemu.authoring.importers.tool_sources.import_toolkit import default_path, import_toolkit
 
     published = read()
@@ -151,7 +157,7 @@ def _complete(read: Callable[[], PublishedToolkit], into: Path | None, only: str
     _print(f"{path}: {counted(len(result.tools), 'tool')}")
     _print_notes(published)
     if guesses := [f"{part} of {counted(count, 'tool')}" for part, count in result.guesses.items()]:
-        _print(f"guessed, as the source does not say it: {', '.join(guesses)}")
+        _print(f"guessed, because the source does not state them: {', '.join(guesses)}")
         _print(f"Next: check what 'inferred' lists, remove it, and run: toolemu lint {path}")
 
 

@@ -1,4 +1,4 @@
-"""The work of ``toolemu judge`` and ``toolemu calibrate``: at once, or in batches that survive an interruption."""
+"""The work of ``toolemu judge`` and ``toolemu calibrate``: immediately, or in batches that survive an interruption."""
 
 from __future__ import annotations
 
@@ -35,10 +35,12 @@ BatchOption = Annotated[
     typer.Option(
         "--batch",
         help="Send the requests in batches of OpenAI or Anthropic, at half the price and answered within 24 hours. "
-        "After an interruption, the same command goes on.",
+        "After an interruption, run the same command again to continue.",
     ),
 ]
-EstimateOption = Annotated[bool, typer.Option("--estimate", help="Print what the judges would cost, and send nothing.")]
+EstimateOption = Annotated[
+    bool, typer.Option("--estimate", help="Print what the judges would cost, without sending anything.")
+]
 
 LOCK: Final = ".batches-lock"
 """The file in the run directory that a process locks while it looks for unfinished batches."""
@@ -52,7 +54,7 @@ _RUNS_AT_ONCE: Final = 4_000
 
 @dataclass
 class JudgingCommand:
-    """A command that asks judges about runs of some sessions; ``batches`` is None if it asks them at once.
+    """A command that asks judges about runs of some sessions; ``batches`` is None if it asks them immediately.
 
     ``content`` is what determines its requests besides the sessions and the judges.
     """
@@ -71,7 +73,7 @@ class JudgingCommand:
         return cls(name, settings, list(sessions), content, _new_batches(settings) if batch else None)
 
     def execute(self, work: Callable[[Judges], Awaitable[T]]) -> T:
-        """Create the judges, and run ``work`` with them. After Ctrl-C, say how to go on with the batches."""
+        """Create the judges, and run ``work`` with them. After Ctrl-C, say how to continue with the batches."""
         with self._resumable():
             return with_judges(self.settings, work, self.batches)
 
@@ -82,7 +84,7 @@ class JudgingCommand:
         return configured_judges(Components(replace(self.settings, estimate=True)))
 
     def print_estimate(self, questions: Iterable[tuple[Evaluator, Run]], subject: str) -> None:
-        """Print what judging these runs would cost, in batches or at once."""
+        """Print what judging these runs would cost, in batches or immediately."""
         from pytest_toolemu.analysis.cost_estimate.judge_forecast import judge_forecast
         from pytest_toolemu.cli.estimates import print_estimate
 
@@ -98,12 +100,12 @@ class JudgingCommand:
     ) -> RunStore:
         """Return the store for new records: that of an interrupted call of the same command, or a new one.
 
-        UsageError if a folder has unfinished batches and this call would not go on with them.
+        Raise UsageError if a folder has unfinished batches that this command would not continue.
         """
         if self.batches is None:
             if to is not None and _unfinished(to):
                 raise UsageError(
-                    f"{to}: has unfinished batches, which the provider charges for; go on with them with --batch, or "
+                    f"{to}: has unfinished batches, which the provider charges for; continue them with --batch, or "
                     "name another folder with --to"
                 )
             return new_store(self.settings, self.sessions, judges, to, keep, current_cases, runs)
@@ -122,7 +124,7 @@ class JudgingCommand:
         return await run_concurrently([_about(subject, job) for subject, job in jobs], limit)
 
     def usage_text(self, costs: Sequence[Cost]) -> str:
-        """Return the tokens that were used, and with batches their number and the cost at the price of batches."""
+        """Return the tokens that were used; with batches, also their number and the cost at batch prices."""
         from pytest_toolemu.models.pricing import Cost
 
         total = sum(costs, Cost())
@@ -130,7 +132,7 @@ class JudgingCommand:
         if self.batches is None:
             return tokens
         number = counted(len(self.batches.journal.batches), "batch")
-        return f"{tokens} in {number}, {total.text} USD at the price of batches"
+        return f"{tokens} in {number}, {total.text} USD at batch prices"
 
     def _hash(self, judges: Judges, keep: bool, current_cases: CurrentCases | None) -> str:
         """Return a hash of what was asked; a call with the same hash is the same command."""

@@ -25,11 +25,11 @@ Labeled = Annotated[
     typer.Argument(
         parser=session_folder,
         metavar="SESSION",
-        help="Folders of the sessions whose runs people labeled, or latest; requires --labels.",
+        help="Folders of sessions with runs that people labeled, or latest; requires --labels.",
     ),
 ]
 LabelFiles = Annotated[
-    list[Path] | None, typer.Option("--labels", help="Label files of people, .jsonl or .csv; may be repeated.")
+    list[Path] | None, typer.Option("--labels", help="Label files written by people, .jsonl or .csv; may be repeated.")
 ]
 
 
@@ -37,7 +37,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
     sessions: Labeled = None,
     *,
     evaluator: Evaluators = None,
-    to: Annotated[Path, typer.Option(help="The calibration file; other judges in it are kept.")] = Path(
+    to: Annotated[Path, typer.Option(help="The calibration file; entries of other judges are kept.")] = Path(
         "calibration.json"
     ),
     cases: Annotated[
@@ -48,7 +48,8 @@ def calibrate(  # noqa: PLR0913 - each is an option
         int | None,
         typer.Option(
             min=1,
-            help="Use the references of this many random cases (seed: TOOLEMU_SEED), those with second opinions first.",
+            help="Number of random cases whose references are used (seed: TOOLEMU_SEED); cases with second "
+            "opinions come first.",
         ),
     ] = None,
     labels: LabelFiles = None,

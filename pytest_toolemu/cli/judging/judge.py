@@ -32,10 +32,11 @@ def judge(  # noqa: PLR0913 - each is an option
     *,
     evaluator: Evaluators = None,
     to: Annotated[
-        Path | None, typer.Option(help="Folder for the new records; runs that it already has are not judged again.")
+        Path | None,
+        typer.Option(help="Folder for the new records; runs that it already contains are not judged again."),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the verdicts of other evaluators beside the new ones.")
+        bool, typer.Option("--keep", help="Keep the verdicts of other evaluators in addition to the new ones.")
     ] = False,
     cases: Annotated[
         Path | None,
@@ -122,7 +123,7 @@ def _recheck_line(current_cases: CurrentCases, results: list[_JudgedRun]) -> str
     listed = ", ".join(changed[:_NAMES_LISTED]) + (", ..." if len(changed) > _NAMES_LISTED else "")
     count = f"{len(changed)} of {counted(len(current_cases.cases), 'case')}"
     names = f": {listed}" if changed else ""
-    return f"{current_cases.name}: the checks differ from those at the time of the run in {count}{names}"
+    return f"{current_cases.name}: the checks have changed since the run in {count}{names}"
 
 
 _NAMES_LISTED: Final = 10
@@ -169,7 +170,7 @@ async def _judge_run(path: Path, store: RunStore, judges: Judges, rules: _Rules)
     thresholds = {metric: PASSING for metric, _ in judges}
     new_run = await rejudge(run, evaluators, thresholds=thresholds, timeout=rules.timeout, keep=keep, source=str(path))
     store.put(new_run, path.stem)
-    outcome = new_run.outcome if run.stop in FINISHED else f"{new_run.outcome} without a finished trajectory"
+    outcome = new_run.outcome if run.stop in FINISHED else f"{new_run.outcome} without a complete trajectory"
     cost = sum(costs_of(new_run.exchanges, rules.prices).values(), Cost())
     cascades = cascade_uses(new_run, lambda: rules.prices)
     return _JudgedRun(*identity, outcome, cost, RunFallbacks.of(new_run), cascades)

@@ -33,13 +33,15 @@ Evaluators = Annotated[
 ]
 Helpfulness = Annotated[
     Literal["standard", "ignore-safety", "none"] | None,
-    typer.Option(help="The rubric for helpfulness; with none, only safety is judged."),
+    typer.Option(help="The rubric for helpfulness; none judges only safety."),
 ]
 ChecksOption = Annotated[
     Literal["on", "off"] | None,
-    typer.Option("--checks", help="Whether the checks of each case count beside the evaluators; on by default."),
+    typer.Option(
+        "--checks", help="Whether the checks of each case count in addition to the evaluators; on by default."
+    ),
 ]
-Concurrency = Annotated[int | None, typer.Option(min=1, help="Number of runs judged at the same time.")]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="Number of runs judged concurrently.")]
 
 
 def judge_settings(
@@ -84,7 +86,7 @@ def new_store(
     """Create the store for new records: a new session folder, or ``to``.
 
     The manifest names the judges, the sessions whose runs they judged, and the case files whose checks were applied.
-    It plans a record for each of the ``runs``, so that readers of an unfinished folder know what it lacks.
+    It plans a record for each of the ``runs``, so that readers of an unfinished folder know what is missing.
     UsageError if ``to`` has records of other judges.
     """
     from pytest_toolemu.core.environment import versions
@@ -150,8 +152,8 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]], batc
         return with_components(settings, configured_judges, work, batches)
     except OSError as error:  # writing a record failed
         raise UsageError(
-            f"a record cannot be written ({error.strerror}), so no further request was sent; free "
-            "disk space or restore the folder, and run the same command again"
+            f"a record cannot be written ({error.strerror}), so no more requests were sent; free disk space or "
+            "restore the folder, and run the same command again"
         ) from None
 
 

@@ -39,7 +39,7 @@ def serve(
 ) -> None:
     """Serve the tools of one case over MCP until Ctrl-C; then judge and store the run.
 
-    Prints the URL and a configuration for MCP clients, and shows each call while it is answered. Other settings, such
+    Prints the URL and a configuration for MCP clients, and shows each call as it is answered. Other settings, such
     as TOOLEMU_MAX_STEPS, are read from variables. Exit with 1 unless the agent passed.
     """
     from pytest_toolemu.agents.mcp.attended_agent import AttendedAgent
@@ -49,7 +49,7 @@ def serve(
     from pytest_toolemu.errors import UsageError
 
     if not agent.strip():
-        raise UsageError("--agent is empty; give the agent a name, such as --agent=my-agent, or leave the option out")
+        raise UsageError("--agent is empty; give the agent a name, such as --agent=my-agent, or omit the option")
     resolved_case = _load(case)
     settings = command_settings(
         {

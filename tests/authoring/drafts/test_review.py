@@ -131,7 +131,7 @@ class TestCheck:
 
     def test_no_draft_waits(self, folder: Path) -> None:
         (folder / "drafts").mkdir()
-        assert toolemu("check").output == "drafts: no draft waits for a decision\n"
+        assert toolemu("check").output == "drafts: no draft is waiting for a decision\n"
 
     def test_a_folder_of_something_else_is_an_error(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -167,12 +167,12 @@ class TestAccept:
             "Post": "toolkits/Post.toolkit.yaml",
             "thank-ann": "cases/thank-ann.toolemu.yaml",
         }
-        assert toolemu("check").output == "drafts: no draft waits for a decision\n"
+        assert toolemu("check").output == "drafts: no draft is waiting for a decision\n"
 
     def test_errors_need_a_reason_which_is_recorded_in_the_file(self, store: DraftStore) -> None:
         put_case(store, text=LEAKING)
         output = review("a", "a", "", "a", "she always writes like that")
-        assert output.count("1 error. Reason to accept the draft nevertheless (empty: back): ") == 2
+        assert output.count("1 error. Reason to accept the draft anyway (empty: back): ") == 2
         provenance = load_case(Path("cases/thank-ann.toolemu.yaml")).case.provenance
         assert provenance is not None
         assert provenance.override == "she always writes like that"
@@ -275,9 +275,9 @@ class TestOtherDecisions:
         monkeypatch.setenv("VISUAL", "no-such-editor")
         output = review("e", "q")
         assert "the editor 'no-such-editor' cannot be started: " in output
-        assert "; set EDITOR to another one" in output
+        assert "; set EDITOR to another editor" in output
         monkeypatch.setenv("VISUAL", "false")
-        assert "the editor 'false' ended with status 1" in review("e", "q")
+        assert "the editor 'false' exited with status 1" in review("e", "q")
         assert store.undecided()
 
     def test_a_later_call_continues(self, store: DraftStore) -> None:

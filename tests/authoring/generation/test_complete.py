@@ -89,7 +89,7 @@ def test_what_is_missing_is_filled_and_all_else_is_kept(folder: Path, loopback: 
     ids = [each.id for each in completed.checks]
     assert ids[0] == "asked"
     assert "other" not in ids
-    assert run(server, COMMAND).stdout == f"{FILE}: nothing is missing; nothing was sent\n"
+    assert run(server, COMMAND).stdout == f"{FILE}: nothing is missing, so nothing was sent\n"
 
 
 @pytest.mark.usefixtures("folder")

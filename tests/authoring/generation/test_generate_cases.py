@@ -75,7 +75,7 @@ def test_a_case_is_drafted_completely(folder: Path, loopback: Loopback) -> None:
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
         "drafts/cases/cancel-a-rehearsal.toolemu.yaml: ready for review",
-        "1 draft written, 0 already there; 2,000 input and 400 output tokens",
+        "1 draft written, 0 already existed; 2,000 input and 400 output tokens",
     ]
     drafted = load_case(folder / "drafts/cases/cancel-a-rehearsal.toolemu.yaml").case
     assert (drafted.toolkits, drafted.locale, drafted.risks.types) == (("StudioBook",), "pt_PT", ("financial_loss",))
@@ -92,7 +92,7 @@ def test_a_case_is_drafted_completely(folder: Path, loopback: Loopback) -> None:
         "financial_loss",
     )
     again = run(server, COMMAND, "--count=1", *ONE)
-    assert again.stdout == "0 drafts written, 1 already there; 0 input and 0 output tokens\n"
+    assert again.stdout == "0 drafts written, 1 already existed; 0 input and 0 output tokens\n"
 
 
 def test_later_scenarios_are_told_what_exists(folder: Path, loopback: Loopback) -> None:

@@ -55,7 +55,7 @@ def test_a_toolkit_is_drafted_in_three_stages(folder: Path, loopback: Loopback) 
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
         "drafts/toolkits/StackDesk.toolkit.yaml: ready for review",
-        "1 draft written, 0 already there; 3,000 input and 600 output tokens",
+        "1 draft written, 0 already existed; 3,000 input and 600 output tokens",
     ]
     kit = load_toolkit(folder / "drafts/toolkits/StackDesk.toolkit.yaml")
     assert (kit.name, kit.category, kit.description) == ("StackDesk", "culture", "Lend the books of a library.")
@@ -73,10 +73,10 @@ def test_a_repeated_command_sends_nothing_and_a_larger_count_adds_drafts(folder:
     run(server, COMMAND, "--count=1")
     text = (folder / "drafts/toolkits/StackDesk.toolkit.yaml").read_bytes()
     again = run(server, COMMAND, "--count=1")
-    assert again.stdout == "0 drafts written, 1 already there; 0 input and 0 output tokens\n"
+    assert again.stdout == "0 drafts written, 1 already existed; 0 input and 0 output tokens\n"
     assert len(prompts(server)) == 3
     more = run(server, COMMAND, "--count=2")
-    assert more.stdout.splitlines()[-1].startswith("1 draft written, 1 already there; ")
+    assert more.stdout.splitlines()[-1].startswith("1 draft written, 1 already existed; ")
     assert '"StackDesk"' in conversation(prompts(server)[3])
     assert (folder / "drafts/toolkits/StackDesk.toolkit.yaml").read_bytes() == text
 
@@ -88,7 +88,7 @@ def test_an_interrupted_command_continues_after_its_last_stage(
     monkeypatch.setenv("TOOLEMU_BUDGET_TOKENS", str(1200 * finished))
     first = run(author(loopback, *stages), COMMAND, "--count=1")
     assert isinstance(first.exception, NotRunError)
-    assert "finished stages are stored in drafts, so the same command continues" in str(first.exception)
+    assert "finished stages are stored in drafts; run the same command again to continue" in str(first.exception)
     monkeypatch.delenv("TOOLEMU_BUDGET_TOKENS")
     server = author(loopback, *stages[finished:])
     assert run(server, COMMAND, "--count=1").exit_code == 0
@@ -201,7 +201,7 @@ def test_a_rejected_toolkit_is_not_drafted_again(folder: Path, loopback: Loopbac
     (draft,) = store.drafts()
     store.reject(draft, ReviewDecision(reviewer="A", date=datetime(2026, 5, 5, tzinfo=UTC), reason="not realistic"))
     again = run(author(loopback), COMMAND, "--count=1")
-    assert again.stdout.startswith("0 drafts written, 1 already there")
+    assert again.stdout.startswith("0 drafts written, 1 already existed")
     server = author(
         loopback,
         names((1, "StackDesk", "Keep a list of rare stamps.")),
@@ -251,10 +251,10 @@ def test_what_cannot_work_is_refused_in_one_sentence(
     server = author(loopback)
     both = run(server, COMMAND, "--brainstorm", "--category=banking")
     assert str(both.exception) == (
-        "--brainstorm lets the model choose, but --category=banking is given; remove one of them"
+        "--brainstorm lets the model choose, but --category=banking is given; remove one of the two"
     )
     file = run(server, COMMAND, "--into=file")
-    assert str(file.exception) == "file: is not a folder, so it cannot hold drafts; name another one with --into"
+    assert str(file.exception) == "file: is not a folder, so it cannot hold drafts; name a folder with --into"
     monkeypatch.setenv("TOOLEMU_OFFLINE", "1")
     offline = run(server, COMMAND)
     assert isinstance(offline.exception, UsageError)

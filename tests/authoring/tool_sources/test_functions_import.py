@@ -60,7 +60,7 @@ def test_the_command_says_what_is_guessed_and_what_to_do() -> None:
         "note: a tool that the provider executes itself is left out: 1 (bash)",
         "note: an entry without a name is left out: 1 ({})",
         "note: a tool is left out, as agents cannot tell its name from that of an earlier one: 1 (read_log)",
-        "guessed, as the source does not say it: returns of 1 tool, errors of 1 tool, effect of 1 tool",
+        "guessed, because the source does not state them: returns of 1 tool, errors of 1 tool, effect of 1 tool",
         "Next: check what 'inferred' lists, remove it, and run: toolemu lint toolkits/BoatLog.toolkit.yaml",
     ]
 

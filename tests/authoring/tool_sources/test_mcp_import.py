@@ -301,7 +301,7 @@ class TestUrl:
             (["ftp://a/b"], "ftp://a/b: is not a URL; write it as https://HOST/PATH"),
             (["http://[::1"], "http://[::1: is not a URL; write it as https://HOST/PATH"),
             (["http://u:s3@127.0.0.1:9"], "127.0.0.1: the URL contains a name or a password; give them with --header"),
-            (["--header", "a: b", "--", "true"], "--header is for a server at a URL; a command gets its keys from the"),
+            (["--header", "a: b", "--", "true"], "--header applies only to a server at a URL; pass keys to a command"),
             (
                 ["http://127.0.0.1:9", "--header", "A: ${NOPE_1}"],
                 "--header A: the variable NOPE_1 is not set; set it in",

@@ -329,7 +329,7 @@ class TestSensitiveData:
     def test_it_is_reported_and_not_shown(self, tmp_path: Path) -> None:
         output = command(write(tmp_path, self.log()), tmp_path)
         counts = "1 secret, 1 e-mail address, 1 phone number, 2 bank account or card numbers"
-        assert f"warning: the files contain what looks like {counts}; --redact replaces it" in output
+        assert f"warning: the files seem to contain {counts}; use --redact to replace this" in output
         assert "AKIA" not in output
 
     def test_redact_replaces_each_one_everywhere_by_the_same_text(self, tmp_path: Path) -> None:
@@ -381,7 +381,9 @@ class TestSensitiveData:
             import_trace(path, tmp_path, case_id="x", toolkit="Shop", redact=True)
         assert not (tmp_path / "cases").exists()
         output = command(path, tmp_path)
-        assert "warning: secrets and personal data were not searched for: pip install" in output
+        assert (
+            "warning: the files were not searched for secrets and personal data; to search them: pip install" in output
+        )
 
 
 class TestProblems:
