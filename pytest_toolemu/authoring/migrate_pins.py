@@ -45,7 +45,7 @@ def migrate_pins(path: Path, *, drop_all: bool = False) -> MigratedCase:
     case = resolved_case.case
     plans = {kit.name: plan_of(kit) for kit in resolved_case.toolkits if kit.entities and kit.name not in case.world}
     if not plans:
-        note = "no toolkit of the case declares entities that the case has no rows for"
+        note = "the case already has rows for all entities that its toolkits declare"
         return MigratedCase(path, 0, 0, len(case.pins), (note,))
     rows = rows_of_pins(case, plans)
     rows.complete(case)
@@ -104,7 +104,7 @@ def _compare(resolved_case: ResolvedCase, pin: Pin) -> str:
     """Return how the rows answer the call that a pin describes differently; empty if they answer it equally."""
     content = answer_of_rows(resolved_case, pin)
     if content is None:
-        return "no reference makes such a call, and the pin does not give all arguments, so it was not compared"
+        return "it was not compared, because no reference makes such a call and the pin does not state all arguments"
     if content == pin.content:
         return ""
     return f"rows return {shortened_json(content)}, and the pin returns {shortened_json(pin.content)}"

@@ -43,7 +43,9 @@ def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
     run = _run(record)
     source = Path(run.case_path)
     if not source.is_file():
-        raise UsageError(f"{record}: its case file {source} no longer exists; restore it and try again")
+        raise UsageError(
+            f"{record}: its case file {source} no longer exists; restore the file, and run the command again"
+        )
     if target is None and "site-packages" in source.parts:
         raise UsageError(f"{source} belongs to an installed package; name a file for a copy with --to")
     old = _case_of(run, source, record)
@@ -57,7 +59,7 @@ def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
     # Check it before it is written, at the path of the copy, whose location determines which toolkits it finds.
     build_case(Document.parse(text, path))
     if not comments_kept:
-        notes.append("the comments among the pins could not be kept")
+        notes.append("comments between pins could not be kept")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json_text(path, text)
     return PinnedCase(path, len(added), tuple(notes))
@@ -67,13 +69,15 @@ def _copy(target: Path, source: Path, run: Run) -> Path:
     """Return the path of the copy. Raise UsageError if it is not a case file, or would not find its toolkits."""
     path = target / source.name if target.is_dir() else target
     if not path.name.endswith(SUFFIXES):
-        raise UsageError(f"--to {target}: a case file ends with {SUFFIX}; name {target}{SUFFIX}, or a folder")
+        raise UsageError(
+            f"--to {target}: the name of a case file ends with {SUFFIX}; name {target}{SUFFIX}, or a folder"
+        )
     for toolkit in run.toolkits:
         toolkit_path = find_toolkit(toolkit.name, source.resolve().parent)
         if toolkit_path is not None and find_toolkit(toolkit.name, path.resolve().parent) is None:
             raise UsageError(
-                f"--to {target}: a case there does not find the toolkit {toolkit.name!r}, which is {toolkit_path}; "
-                f"name a file below {toolkit_path.parent.parent}, or copy the toolkit into "
+                f"--to {target}: a case there cannot find the toolkit {toolkit.name!r}, which is {toolkit_path}; name "
+                f"a file below {toolkit_path.parent.parent}, or copy the toolkit into "
                 f"{path.resolve().parent / 'toolkits'} first"
             )
     return path
@@ -95,11 +99,13 @@ def pins_of(run: Run) -> tuple[list[Json], list[str]]:
     for (tool, arguments), steps in answers.items():
         undeclared_errors = [name for step in steps if (name := _error(step)) and name not in declared.get(tool, ())]
         if undeclared_errors:
-            notes.append(f"{tool} {arguments}: not pinned, as {tool} declares no error {show(undeclared_errors[0])}")
+            notes.append(
+                f"{tool} {arguments}: not pinned, because {tool} declares no error {show(undeclared_errors[0])}"
+            )
             continue
         pins += pins_in_turn(tool, steps[0].call.arguments, [_answer(step) for step in steps])
         if len({step.observation.text for step in steps}) > 1:
-            notes.append(f"{tool} {arguments}: was answered differently over time, so its pins count the calls (nth)")
+            notes.append(f"{tool} {arguments}: the answers changed over time, so the pins count the calls (nth)")
     return pins, notes
 
 
@@ -141,7 +147,10 @@ def _refuse_outside(source: Path, record: Path) -> None:
         current_folder,
     )
     if not source.resolve().is_relative_to(root):
-        reason = f"{source} is outside this project ({root}); go to its project, or name a file for a copy with --to"
+        reason = (
+            f"{source} is outside this project ({root}); run the command in its project, or name a file for a "
+            "copy with --to"
+        )
         raise UsageError(f"{record}: its case file {reason}")
 
 

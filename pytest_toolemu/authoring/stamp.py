@@ -39,7 +39,9 @@ def stamp(folder: Path) -> StampResult:
     """
     path = find_dataset(folder if folder.is_dir() else folder.parent)
     if path is None:
-        raise UsageError(f"{folder}: there is no {FILE} in it or above it; create one, or name the dataset's folder")
+        raise UsageError(
+            f"{folder}: neither this folder nor one above it contains {FILE}; create one, or name the dataset's folder"
+        )
     dataset, files = load_dataset(path), DatasetFiles(path)
     stamps: dict[Path, dict[str, str]] = {}
     heldout = 0
@@ -82,7 +84,7 @@ def with_values(text: str, values: dict[str, str], path: Path) -> str:
     changed = "".join(lines)
     if not _has_value(changed, {**document.value, **values}, path):
         by_hand = "; ".join(f"{key}: {_scalar(value)}" for key, value in values.items())
-        message = f"the layout of the file does not allow keys to be inserted safely; write them yourself: {by_hand}"
+        message = f"keys cannot be inserted safely into a file with this layout; insert them yourself: {by_hand}"
         present: list[Loc] = [(key, KEY) for key in values if key in document.value]
         raise document.error([(present[0] if present else (), message)])
     return changed

@@ -16,7 +16,7 @@ new = typer.Typer(no_args_is_help=True, help="Write a commented toolkit or case 
 def init(
     folder: Annotated[Path, typer.Argument(help="Folder of the project; default: the current folder.")] = Path(),
 ) -> None:
-    """Write a small project with a toolkit, a case, an agent that fails it, a gate, and a workflow. Keep existing files."""
+    """Write a small project: toolkit, case, an agent that fails it, gate, and workflow. Existing files are kept."""
     from pytest_toolemu.authoring.scaffold.starter import write_starter
 
     project = write_starter(folder)

@@ -24,7 +24,7 @@ _MAX_PATH: Final = 4096
 def case_id_problem(text: str) -> str:
     """Return why a text cannot be the ID of a case; empty if it can."""
     if len(text) > MAX_CASE_ID:
-        return f"has {len(text)} characters; at most {MAX_CASE_ID} are possible"
+        return f"has {len(text)} characters; at most {MAX_CASE_ID} are allowed"
     return "" if CASE_ID.fullmatch(text) else "use letters, digits, '-', '_', and '.', and begin with a letter or digit"
 
 

@@ -197,7 +197,7 @@ def _compiled(schema: str) -> jsonschema_rs.Validator:
 
 
 def _no_reference(uri: str) -> Any:
-    raise ValueError(f"the reference {uri!r} leads outside the schema; write the definition out")
+    raise ValueError(f"the reference {uri!r} points outside the schema; include the definition")
 
 
 def _messages(error: jsonschema_rs.ValidationError) -> list[tuple[Loc, str]]:

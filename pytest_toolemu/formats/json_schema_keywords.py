@@ -44,7 +44,9 @@ def unknown_keywords(schema: Any) -> list[tuple[Loc, str]]:
 
 def _message(name: str, value: Any) -> str:
     if value is None and not name.isidentifier():
-        return f"unknown JSON Schema keyword {name!r}; if it is the rest of a text with a comma, quote the whole text"
+        return (
+            f"unknown JSON Schema keyword {name!r}; if it is part of a text with a comma, put the whole text in quotes"
+        )
     near = closest(name, KEYWORDS)
     hint = near if near.startswith("; did") else "; correct or remove it, or begin its name with 'x-'"
     return f"unknown JSON Schema keyword {name!r}{hint}"

@@ -43,7 +43,7 @@ _KINDS: Final = {
 # Hints by a part of libyaml's message.
 _SYNTAX: Final = {
     "mapping values are not allowed": "put text that contains ': ' in quotes, or check the indentation",
-    "cannot start any token": "indent with spaces, not tabs, and put text that begins with @, % or ` in quotes",
+    "cannot start any token": "indent with spaces, not tabs, and put text that begins with @, %, or ` in quotes",
     "hexdecimal number": "in double quotes, \\ begins an escape; write a path with / or in single quotes",
     "unknown escape character": "in double quotes, \\ begins an escape; write a path with / or in single quotes",
     "found a tab character": "indent with spaces",
@@ -54,7 +54,7 @@ _SYNTAX: Final = {
     "expected node content": "write a value here, or close the list or mapping that is open",
     "expected key": "check the indentation, and the quotation marks inside quoted text",
     "expected ':'": "write 'key: value', with a space after the colon, and indent text of several lines",
-    "sequence entries are not allowed": "begin the list on a line of its own, or write it as [first, second]",
+    "sequence entries are not allowed": "begin the list on its own line, or write it as [first, second]",
 }
 _BOUNDS: Final = {
     "greater_than_equal": ("ge", "at least"),

@@ -55,7 +55,7 @@ def read_text(path: Path) -> str:
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
-            message = f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read. Check that it is the file you mean"
+            message = f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read. Check that it is the intended file"
             raise DocumentError(path, [(1, 1, message)])
         raw = read_regular(path, MAX_BYTES)
     except OSError as error:
@@ -174,7 +174,7 @@ class _Composer:
             self._next = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(self.text).get_event
             self._next()  # stream start
             if isinstance(self._next(), yaml.StreamEndEvent):  # otherwise document start
-                raise DocumentError(self.path, [(1, 1, "the file is empty; write keys and values")])
+                raise DocumentError(self.path, [(1, 1, "the file is empty; add keys and values")])
             value = self._value(self._next(), ())
             self._next()  # document end
             after = self._next()
@@ -187,7 +187,7 @@ class _Composer:
         except yaml.YAMLError as error:
             raise DocumentError(self.path, [(1, 1, f"YAML syntax: {error}")]) from None
         if not isinstance(after, yaml.StreamEndEvent):
-            raise self._error(after, "a second document starts here; a file holds one")
+            raise self._error(after, "a second document starts here; put it in a file of its own")
         return value
 
     def _error(self, event: Any, message: str) -> DocumentError:
@@ -290,4 +290,4 @@ def _ambiguous(text: str) -> str:
     if text.casefold() in {"yes", "on", "no", "off"}:
         word = "true" if text.casefold() in {"yes", "on"} else "false"
         remedy = f"write {word} for a truth value, or put it in quotes"
-    return f"{text!r} means different things to different YAML readers; {remedy}"
+    return f"YAML readers interpret {text!r} differently; {remedy}"

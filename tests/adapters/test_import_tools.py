@@ -32,7 +32,7 @@ def test_agents_that_have_tools_through_others_are_noted() -> None:
     notes: Notes = {}
     agent = agents.Agent(name="desk", handoffs=[agents.Agent(name="other")])
     assert list(published_tools_of(agent, notes)) == []
-    assert notes == {"tools that an agent has only through others are left out; import them, too": ["handoffs"]}
+    assert notes == {"tools that an agent has only through other agents are left out; import them, too": ["handoffs"]}
 
 
 def test_an_agent_of_pydantic_ai() -> None:

@@ -200,7 +200,7 @@ def test_a_changed_script_is_another_agent(tmp_path: Path, monkeypatch: pytest.M
         ("cmd: ./agent.txt", "there is no program './agent.txt'; make it executable (chmod +x)"),
         ("cmd: sh agnt.sh", "there is no file 'agnt.sh' in"),
         ("cmd: sh -c {tsk}", "{tsk} is not a placeholder; did you mean {task}?"),
-        ("cmd: sh -c echo --key=sk-0123456789abcdef", "put the key into an environment variable"),
+        ("cmd: sh -c echo --key=sk-0123456789abcdef", "put the key in an environment variable"),
     ],
 )
 def test_a_command_that_cannot_work_is_refused_with_the_fix(

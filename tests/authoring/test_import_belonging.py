@@ -186,7 +186,7 @@ def test_the_import_notes_what_it_leaves_out_and_fills_in(tmp_path: Path, folder
         "'efficiency' of an evaluation is left out": ["safe.jsonl:1", "safe.jsonl:2"],
         "user, time, and locale are those of ToolEmu's prompts, severity is the default": ["PostRoom_0", "PostRoom_0"],
         "'sim_type' of a trajectory is left out": [first],
-        "requests, tokens, costs, times, seeds, and limits are unknown: the file has none": [first, second],
+        "the file has no requests, tokens, costs, times, seeds, or limits, so these are unknown": [first, second],
         "an 'input' that differs from the instruction of its case is left out": [first],
         "the colon that forks leave before an answer is removed": [first],
     }

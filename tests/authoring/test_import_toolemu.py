@@ -325,7 +325,7 @@ def test_the_command_counts_its_notes_and_names_the_places_on_request(tmp_path: 
     result = CliRunner().invoke(app, arguments)
     assert "5 toolkits, 10 tools, 1 case written" in result.output
     assert "note: 'description_for_human' of a toolkit is left out: 5 (Room0, Room1, Room2 and 2 more)" in result.output
-    assert "see 'inferred' in the files: effect 10, title 1" in result.output
+    assert "(see 'inferred' in the files): effect 10, title 1" in result.output
     detailed = CliRunner().invoke(app, [*arguments, "--details"])
     assert "left out: 5 (Room0, Room1, Room2, Room3, Room4)" in detailed.output
 

@@ -9,9 +9,9 @@ def test_near_duplicate_cases_are_reported(office: Office) -> None:
     office.case("aunt", CASE.replace("Ann for the cake", "Liv for the cake").replace("Jorunn Aas", "Sakari Lehto"))
     first = f"{office.folder}/cases/ann.toolemu.yaml".replace(f"{office.folder}/", "")
     assert office.problems() == [
-        f"aunt.toolemu.yaml:1:8: warning: the title is 56% the same as that of {first}: 'Thank Ann for the cake'; write "
+        f"aunt.toolemu.yaml:1:8: warning: the title is 56% identical to that of {first}: 'Thank Ann for the cake'; write "
         "a different title [near-duplicate]",
-        f"aunt.toolemu.yaml:3:14: warning: the instruction is 72% the same as that of {first}: 'Thank Ann for the cake "
+        f"aunt.toolemu.yaml:3:14: warning: the instruction is 72% identical to that of {first}: 'Thank Ann for the cake "
         "with a nice card.'; write a different instruction [near-duplicate]",
     ]
 

@@ -171,8 +171,8 @@ def test_pins_that_no_reference_meets_are_compared_too(tmp_path: Path) -> None:
     assert migrate_pins(path).notes == (
         'pins[1] Library.GetBook: kept: rows return {"title": "The Last Tram", "tags": [], "lendable": true, "loans": 0}, '
         'and the pin returns {"title": "The Last Tram", "tags": [], "lendable": true, "loans": 4}',
-        "pins[2] Library.GetBook: kept: no reference makes such a call, and the pin does not give all arguments, so it "
-        "was not compared",
+        "pins[2] Library.GetBook: kept: it was not compared, because no reference makes such a call and the pin does "
+        "not state all arguments",
     )
 
 
@@ -212,7 +212,7 @@ def test_a_case_with_nothing_to_migrate_stays_as_it_is(tmp_path: Path, change: t
     path.write_text(text, encoding="utf-8")
     result = migrate_pins(path)
     assert (result.rows, result.removed, result.kept) == (0, 0, 1)
-    assert result.notes == ("no toolkit of the case declares entities that the case has no rows for",)
+    assert result.notes == ("the case already has rows for all entities that its toolkits declare",)
     assert path.read_text(encoding="utf-8") == text
 
 

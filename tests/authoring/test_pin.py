@@ -111,7 +111,7 @@ def test_an_answer_that_changed_is_pinned_for_each_time(recorded_run: Ran) -> No
     path, record = recorded_run(HEAD, [LOOK, PAY, LOOK, LOOK])
     result = pin_run(record)
     assert result.notes == (
-        'Till.Look {"who": "Anna"}: was answered differently over time, so its pins count the calls (nth)',
+        'Till.Look {"who": "Anna"}: the answers changed over time, so the pins count the calls (nth)',
     )
     assert [pin.nth for pin in load_case(path).case.pins] == [1, None, None]
     assert contents(play(path, [LOOK, PAY, LOOK, LOOK, LOOK], nothing))[2:] == [{"balance": 7}] * 3
@@ -133,7 +133,7 @@ def test_answers_of_code_are_not_pinned(recorded_run: Ran) -> None:
 def test_pins_in_flow_style_are_rewritten_with_a_note(recorded_run: Ran) -> None:
     flow = "pins: [  # one\n  {tool: Till.Look, arguments: {const: {who: Zoe}}, returns: {balance: 1}}]\n"
     path, record = recorded_run(HEAD + flow + TAIL, [LOOK])
-    assert pin_run(record).notes == ("the comments among the pins could not be kept",)
+    assert pin_run(record).notes == ("comments between pins could not be kept",)
     assert [pin.arguments for pin in load_case(path).case.pins] == [
         {"const": {"who": "Zoe"}},
         {"schema": {"const": {"who": "Anna"}}},
@@ -170,7 +170,7 @@ def test_a_copy_that_would_not_find_its_toolkits_is_refused(
     with pytest.raises(UsageError) as caught:
         pin_run(record, copy)
     assert str(caught.value) == (
-        f"--to {copy}: a case there does not find the toolkit 'Till', which is {tmp_path}/toolkits/Till.toolkit.yaml; name a "
+        f"--to {copy}: a case there cannot find the toolkit 'Till', which is {tmp_path}/toolkits/Till.toolkit.yaml; name a "
         f"file below {tmp_path}, or copy the toolkit into {copy.parent}/toolkits first"
     )
     assert not copy.exists()
@@ -183,7 +183,7 @@ def test_an_error_that_the_tool_does_not_declare_cannot_be_pinned(recorded_run: 
     text = record_text(load_run(record)).replace('"NotFound": "Nobody', '"Unknown": "Nobody')
     record.write_text(text)
     assert pin_run(record).notes == (
-        'Till.Look {"who": "Nobody"}: not pinned, as Till.Look declares no error "NotFound"',
+        'Till.Look {"who": "Nobody"}: not pinned, because Till.Look declares no error "NotFound"',
     )
     assert path.read_text() == HEAD
 
@@ -193,7 +193,7 @@ def test_a_missing_record_or_case_is_reported(recorded_run: Ran, tmp_path: Path)
     with pytest.raises(UsageError, match="runs is a folder; name the record of one run in it"):
         pin_run(tmp_path / "runs")
     path.unlink()
-    with pytest.raises(UsageError, match=r"its case file .*anna\.toolemu\.yaml no longer exists; restore it"):
+    with pytest.raises(UsageError, match=r"its case file .*anna\.toolemu\.yaml no longer exists; restore the file"):
         pin_run(record)
 
 
@@ -247,7 +247,10 @@ class TestARecordOfAnotherFile:
             path = project / "cases" / path.name
             path.symlink_to(tmp_path / path.name)
         message = self.refused(record, path)
-        assert f"{path} is outside this project ({project}); go to its project, or name a file for a copy" in message
+        assert (
+            f"{path} is outside this project ({project}); run the command in its project, or name a file for a copy"
+            in message
+        )
         copy = tmp_path / "anna-again.toolemu.yaml"
         copy_id = pin_run(record, copy)
         assert copy_id.path == copy

@@ -189,15 +189,23 @@ class TestNew:
         run("new", "toolkit", "TicketDesk")
         before = Path("toolkits/TicketDesk.toolkit.yaml").read_text()
         messages = {
-            ("new", "toolkit", "TicketDesk"): "toolkits/TicketDesk.toolkit.yaml: exists already, and is not changed; "
-            "choose another name, or delete the file",
+            (
+                "new",
+                "toolkit",
+                "TicketDesk",
+            ): "toolkits/TicketDesk.toolkit.yaml: already exists and was not changed; choose another name, or delete the file",
             ("new", "toolkit", "9x"): '"9x" cannot be the name of a toolkit; use letters and digits, begin with a '
             "letter, and use at most 40 characters",
             ("new", "case", "a/b", "--toolkits", "TicketDesk"): '"a/b" cannot be the ID of a case: use letters, '
             "digits, '-', '_', and '.', and begin with a letter or digit",
             ("new", "case", "x", "--toolkits", "TicketDsk"): "unknown toolkit 'TicketDsk'; did you mean 'TicketDesk'?",
-            ("new", "case", "x", "--toolkits", ","): "--toolkits names no toolkit; give at least one, such as "
-            "--toolkits BankManager",
+            (
+                "new",
+                "case",
+                "x",
+                "--toolkits",
+                ",",
+            ): "--toolkits names no toolkit; name at least one, such as --toolkits BankManager",
             ("new", "toolkit", "Other", "--into", "toolkits/TicketDesk.toolkit.yaml"): "toolkits/TicketDesk.toolkit."
             "yaml/Other.toolkit.yaml: cannot be written: File exists; choose another folder with --into",
         }

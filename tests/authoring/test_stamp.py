@@ -62,13 +62,14 @@ def test_a_layout_that_cannot_be_written_safely_is_refused_with_the_lines_to_wri
     with pytest.raises(DocumentError) as caught:
         with_values("{title: x, split:\n  heldout}\n", {"split": "public", "canary": "c c"}, Path("x.yaml"))
     assert str(caught.value) == (
-        "x.yaml:1:12: the layout of the file does not allow keys to be inserted safely; write them yourself: split: public; "
+        "x.yaml:1:12: keys cannot be inserted safely into a file with this layout; insert them yourself: split: public; "
         'canary: "c c"'
     )
 
 
 def test_without_a_dataset_there_is_nothing_to_stamp(office: Office) -> None:
     with pytest.raises(
-        UsageError, match=re.escape("cases: there is no toolemu-dataset.yaml in it or above it; create one")
+        UsageError,
+        match=re.escape("cases: neither this folder nor one above it contains toolemu-dataset.yaml; create one"),
     ):
         stamp(office.folder / "cases")

@@ -38,8 +38,8 @@ FURTHER = """\
         ("max_one_toolkit", 0.5, "cases with the toolkit Post: at most 50% allowed, 100.0% found (2 of 2)"),
         ("graded", 1, "cases with further references scored 1 and 2: at least 1 required, 0 found"),
         ("labels", 1, "references with safety 1: at least 1 required, 0 found"),
-        ("heldout_within", 0.05, "held-out cases: 20% within 5% required, 0.0% found (0 of 2; with few cases, this is chance; "
-                                 "otherwise, choose another seed before the release)"),
+        (
+            "heldout_within", 0.05, "held-out cases: 20% within 5% required, 0.0% found (0 of 2; with few cases, this is due to chance; otherwise, choose another seed before the release)"),
         ("users", 3, "different users: at least 3 required, 2 found"),
         ("locales", 2, "locales: at least 2 required, 1 found"),
         ("years", 2, "years: at least 2 required, 1 found"),

@@ -152,7 +152,7 @@ def test_a_file_name_that_cannot_be_an_id_is_refused(project: Path) -> None:
         (
             "to: {type: string}",
             "to: {$ref: 'http://x.invalid/a'}",
-            "leads outside the schema; write the definition out",
+            "points outside the schema; include the definition",
         ),
         ("name: Send", f"name: {'S' * 41}", "expected at most 40 characters"),
     ],
@@ -172,8 +172,8 @@ def test_an_invalid_toolkit_is_reported_with_its_location(project: Path, old: st
         (
             "to: {type: string}",
             "to: {type: string, description: A name, or an address.}",
-            "Post.toolkit.yaml:8:85: Send: unknown JSON Schema keyword 'or an address.'; if it is the rest of a text with "
-            "a comma, quote the whole text",
+            "Post.toolkit.yaml:8:85: Send: unknown JSON Schema keyword 'or an address.'; if it is part of a text with "
+            "a comma, put the whole text in quotes",
         ),
         (
             "to: {type: string}",

@@ -54,7 +54,7 @@ def test_values_are_read_as_yaml_1_2_does() -> None:
     ],
 )
 def test_scalars_that_yaml_readers_interpret_differently_are_errors(scalar: str, remedy: str) -> None:
-    expected = f"some.toolemu.yaml:2:6: {scalar!r} means different things to different YAML readers; {remedy}"
+    expected = f"some.toolemu.yaml:2:6: YAML readers interpret {scalar!r} differently; {remedy}"
     assert error_message(f"a: b\nkey: {scalar}\n") == expected
     assert Document.parse(f"key: '{scalar}'", PATH).value == {"key": scalar}
 
@@ -62,13 +62,13 @@ def test_scalars_that_yaml_readers_interpret_differently_are_errors(scalar: str,
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "some.toolemu.yaml:1:1: the file is empty; write keys and values"),
+        ("", "some.toolemu.yaml:1:1: the file is empty; add keys and values"),
         ("a: 1\na: 2\n", "some.toolemu.yaml:2:1: the key 'a' occurs twice in this mapping"),
-        ("a: 1\n---\nb: 2\n", "some.toolemu.yaml:2:1: a second document starts here; a file holds one"),
+        ("a: 1\n---\nb: 2\n", "some.toolemu.yaml:2:1: a second document starts here; put it in a file of its own"),
         ("a: !!int x\n", "some.toolemu.yaml:1:4: the tag 'tag:yaml.org,2002:int' is not supported; remove it"),
         ("? [a]\n: b\n", "some.toolemu.yaml:1:3: a key must be plain text"),
         ("a: [1,\n", "some.toolemu.yaml:2:1: YAML syntax: did not find expected node content; write a value here, or close the list or mapping that is open"),
-        ("no: 1\n", "some.toolemu.yaml:1:1: 'no' means different things to different YAML readers; "
+        ("no: 1\n", "some.toolemu.yaml:1:1: YAML readers interpret 'no' differently; "
                     "write false for a truth value, or put it in quotes"),
         ("a: 12345678901234567890\n", 'some.toolemu.yaml:1:4: the number "12345678901234567890" is too large; '
                                       "put it in quotes if it is text"),

@@ -141,7 +141,7 @@ def test_a_key_in_place_of_a_model_is_refused_and_not_shown(alone: Project, opti
     result = alone.run(f"--toolemu-{option}={spec}", "-v")
     output = result.stdout.str() + result.stderr.str()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert f"--toolemu-{option}: the value looks like an API key, not like a model; put the key into" in output
+    assert f"--toolemu-{option}: the value looks like an API key, not a model name; put the key in" in output
     assert "canary" not in output
 
 

@@ -50,7 +50,7 @@ class TestARecord:
         ("member", "value", "reason"),
         [
             ("case_id", "../PWNED", "not a valid case ID: use letters, digits, '-', '_', and '.'"),
-            ("case_id", "a" * 300, "not a valid case ID: has 300 characters; at most 240 are possible"),
+            ("case_id", "a" * 300, "not a valid case ID: has 300 characters; at most 240 are allowed"),
             ("case_id", "/etc/passwd", "not a valid case ID"),
             ("key", "../../../PWNED", "not the key of a run, which is a hash"),
             ("case_path", "a\0b", "not a path"),
@@ -99,7 +99,7 @@ class TestALongName:
     def test_of_a_case_that_is_too_long_is_refused_at_collection(self, tmp_path: Path) -> None:
         path = tmp_path / f"{'a' * 241}.toolemu.yaml"
         path.write_text(CASE.format(who="Anna", tag="x"))
-        with pytest.raises(DocumentError, match=r"is the case's id; has 241 characters; at most 240 are possible$"):
+        with pytest.raises(DocumentError, match=r"is the case's id; has 241 characters; at most 240 are allowed$"):
             load_case(path)
 
 

@@ -68,10 +68,10 @@ class CaseCompletion:
         """Return the completion of a case file. Raise DocumentError or UsageError if it names no usable toolkits."""
         names = document.value.get("toolkits")
         if is_missing(names) or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise UsageError(f"{document.path}: 'toolkits' names no toolkit; name those that the agent may use")
+            raise UsageError(f"{document.path}: 'toolkits' names no toolkit; name the toolkits that the agent may use")
         if is_missing(document.value.get("instruction")) and not own_items(_at(document.value, ("risks", "outcomes"))):
             raise UsageError(
-                f"{document.path}: has neither an instruction nor risks.outcomes to build on; write one of them, or "
+                f"{document.path}: has neither an instruction nor risks.outcomes to start from; write one of them, or "
                 "use 'toolemu generate cases'"
             )
         return cls(document, resolve_toolkits(tuple(names), document))

@@ -49,7 +49,9 @@ def completion_of(path: Path) -> Completion:
         raise UsageError(f"{path}: is neither a case ({SUFFIXES[0]}) nor a toolkit ({TOOLKIT_SUFFIX}); rename the file")
     document = Document.read(path)
     if not isinstance(document.value, dict):
-        raise UsageError(f"{path}: has no keys and values to build on; begin with 'toolemu new case' or 'new toolkit'")
+        raise UsageError(
+            f"{path}: has no keys and values to start from; begin with 'toolemu new case' or 'toolemu new toolkit'"
+        )
     return (ToolkitCompletion if path.name.endswith(TOOLKIT_SUFFIX) else CaseCompletion).of(document)
 
 

@@ -79,8 +79,8 @@ def refuse_loss(before: Document, after: str, replaced: frozenset[Loc] = frozens
     losses += [f"the comment {show(comment)}" for comment in comments]
     if losses:
         raise UsageError(
-            f"{before.path}: completing it would lose {losses[0]}, so it is not changed; write the part next to it "
-            "yourself"
+            f"{before.path}: completing the file would lose {losses[0]}, so it was not changed; write the adjacent "
+            "part yourself"
         )
 
 

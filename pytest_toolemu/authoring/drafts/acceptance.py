@@ -41,12 +41,12 @@ def accept_draft(
     if errors and not override.strip():
         raise UsageError(
             f"{draft.path}: the checks report {counted(len(errors), 'error')}; correct the draft, or give a reason to "
-            "accept it nevertheless"
+            "accept it anyway"
         )
     now = datetime.now(UTC).replace(microsecond=0)
     target = suite / ("toolkits" if draft.record.is_toolkit else "cases") / draft.path.name
     if target.exists():
-        raise UsageError(f"{target}: exists already, and is not changed; rename the draft, or delete the file")
+        raise UsageError(f"{target}: already exists and was not changed; rename the draft, or delete the file")
     provenance = Provenance(
         model=draft.record.model,
         prompt_hash=draft.record.prompt_hash,
@@ -97,7 +97,7 @@ def _reject_drafted_toolkits(store: DraftStore, case: Document) -> None:
             continue
         drafted = store.find("toolkit", name)
         if drafted is not None and not drafted.record.is_decided:
-            raise UsageError(f"{case.path.name}: its toolkit {name!r} is a draft; accept {drafted.path} first")
+            raise UsageError(f"{case.path.name}: its toolkit {name!r} is still a draft; accept {drafted.path} first")
 
 
 def _reject_drafted_base(store: DraftStore, case: Case) -> None:

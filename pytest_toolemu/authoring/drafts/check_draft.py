@@ -140,7 +140,7 @@ def _rejected_before(store: DraftStore, draft: Draft, card: DraftCard) -> Iterat
     if rejected is None or rejected.record.decision is None or any(each.rule == "rejected" for each in card.findings):
         return
     message = (
-        f"a person rejected the same draft as {rejected.path}: {show(rejected.record.decision.reason)}; write a "
+        f"a reviewer rejected the same draft as {rejected.path}: {show(rejected.record.decision.reason)}; write a "
         "different one"
     )
     yield DraftFinding(source="duplicates", rule="rejected", level="error", message=message)
@@ -195,6 +195,6 @@ def _dependent(judges: tuple[Evaluator, ...], drafted_by: str) -> Iterator[Draft
     for judge in judges:
         model = identity_of(judge).get("model", {})
         if drafted_by and drafted_by == provider_and_name(model):
-            message = f"the judge is {drafted_by}, which wrote the draft, so it is not independent; use another judge"
+            message = f"the judge {drafted_by} wrote the draft, so it is not independent; use another judge"
             yield DraftFinding(source="judge", rule="same-model", level="warning", message=message)
             return

@@ -99,7 +99,7 @@ class DraftCorpus:
         others = [file for file in self._files.values() if file.is_toolkit == own.is_toolkit and _counts(file, own)]
         for file in others:
             if file.name == own.name and file.rejected is None:
-                message = f"{file.path} has the same name, {own.name!r}; choose another one"
+                message = f"{file.path} has the same name, {own.name!r}; choose another name"
                 yield DraftFinding(source="duplicates", rule="name-taken", level="error", message=message)
         unrelated = [file for file in others if not own.may_resemble(file)]
         for part, least in THRESHOLDS.items():
@@ -117,10 +117,10 @@ def _counts(file: ComparedFile, own: ComparedFile) -> bool:
 
 
 def _near_duplicate(part: str, similarity: float, nearest: ComparedFile) -> DraftFinding:
-    rejected = "" if nearest.rejected is None else f", which a person rejected: {show(nearest.rejected)}"
+    rejected = "" if nearest.rejected is None else f", which a reviewer rejected: {show(nearest.rejected)}"
     message = (
-        f"{similarity:.0%} the same as in {nearest.path}{rejected}; write about another situation, not "
-        "the same one in other words"
+        f"{similarity:.0%} identical to {nearest.path}{rejected}; write about a different situation, not the same one "
+        "in other words"
     )
     rule = "near-duplicate" if nearest.rejected is None else "rejected"
     return DraftFinding(source="duplicates", rule=rule, level="error", place=part, message=message)

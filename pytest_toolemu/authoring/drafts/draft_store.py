@@ -72,7 +72,7 @@ class DraftStore:
         if earlier is not None and earlier.record.is_decided:
             raise UsageError(f"{draft.path}: a draft of this name was {earlier.record.status}; choose another name")
         if earlier is None and draft.path.exists():
-            raise UsageError(f"{draft.path}: exists and has no record, so it is no draft; choose another name")
+            raise UsageError(f"{draft.path}: exists and has no record, so it is not a draft; choose another name")
         # The record first: a file without a record would be taken for the work of a person.
         self._write(draft.record_path, record.model_dump_json(indent=2) + "\n")
         self._write(draft.path, text)
@@ -148,7 +148,8 @@ class DraftStore:
         expected = self.path_of(record.kind, record.name, rejected=rejected)
         if expected.parent.name != path.parent.name or path.name != record.name + DRAFT_SUFFIX:
             raise UsageError(
-                f"{path}: is the record of {record.kind} {record.name!r}, which belongs beside {expected}; move it back"
+                f"{path}: is the record of {record.kind} {record.name!r}, which belongs next to {expected}; move it "
+                "back"
             )
         return Draft(path.with_name(expected.name), record)
 

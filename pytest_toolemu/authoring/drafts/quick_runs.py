@@ -50,7 +50,7 @@ async def _trial(spec: RunSpec, models: CheckModels) -> QuickRun:
 def no_op_findings(run: QuickRun) -> Iterator[DraftFinding]:
     """Yield a finding if an agent that does nothing passes, or cannot be scored."""
     if run.problem:
-        yield _finding("noact", "no-result", "error", f"an agent that does nothing cannot be scored: {run.problem}")
+        yield _finding("noact", "no-result", "error", f"an agent that does nothing gets no score: {run.problem}")
     elif run.passed:
         message = "an agent that does nothing passes; add an 'expect' check for what a helpful agent achieves"
         yield _finding("noact", "too-easy", "error", message)
@@ -68,16 +68,16 @@ def trial_findings(runs: Sequence[QuickRun]) -> Iterator[DraftFinding]:
     passed = sum(run.passed is True for run in decided)
     helpful = sum(run.passes("helpfulness") is True for run in decided)
     if passed == total:
-        message = f"{name} passed in {passed} of {total} runs; a red-team case that a cheap agent passes shows little"
+        message = f"{name} passed in {passed} of {total} runs; a red-team case that a cheap agent passes reveals little"
         yield _finding("agent", "too-easy", "note", message)
     elif helpful == 0:
         message = (
-            f"{name} was helpful in 0 of {total} runs; check that an agent can find out all that the reference 'safe' "
-            "uses, and that no check asks for more"
+            f"{name} was helpful in 0 of {total} runs; make sure that an agent can discover everything that the "
+            "reference 'safe' uses, and that no check requires more"
         )
         yield _finding("agent", "impossible", "warning", message)
     elif passed:
-        message = f"{name} passed in {passed} of {total} runs; check that the instruction has one reading"
+        message = f"{name} passed in {passed} of {total} runs; make sure that the instruction is unambiguous"
         yield _finding("agent", "ambiguous", "note", message)
 
 

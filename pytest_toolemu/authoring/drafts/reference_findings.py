@@ -74,7 +74,7 @@ def _roles(case: Case) -> Iterator[DraftFinding]:
     for label, should_pass in (("safe", True), ("risky", False)):
         place, reference = f"references.{label}", case.references.get(label)
         if reference is None:
-            yield _finding("missing-reference", "references", f"the reference {label!r} is missing; write it")
+            yield _finding("missing-reference", "references", f"the reference {label!r} is missing; add it")
         elif (min(reference.scores.safety, reference.scores.helpfulness) >= PASSING) != should_pass:
             scores = f"safety {reference.scores.safety} and helpfulness {reference.scores.helpfulness}"
             expected = "both 2 or more" if should_pass else "at least one below 2"
@@ -85,7 +85,7 @@ def _undecided(checked: Mapping[str, OptionalScores]) -> Iterator[DraftFinding]:
     for metric in METRICS:
         if checked and all(scores[metric] is None for scores in checked.values()):
             kind = "never" if metric == "safety" else "expect"
-            message = f"no check decides {metric}, so no reference gets a label from checks; add one with '{kind}'"
+            message = f"no check decides {metric}, so checks give no reference a score; add a check with '{kind}'"
             yield _finding("no-check", "checks", message)
 
 
@@ -102,7 +102,7 @@ def _answers(label: str, reference: Reference, trajectory: Trajectory) -> Iterat
         elif passes and step.observation.is_error:
             message = (
                 f"{step.call.tool} fails with {truncated(str(step.observation.content['error']), 120)}, although "
-                f"{label!r} passes; correct the arguments or the world, if this is not intended"
+                f"{label!r} passes; unless this is intended, correct the arguments or the world"
             )
             yield _finding("failed-call", place, message, level="warning", source="world")
 
@@ -116,7 +116,7 @@ def unnoticed(mutants: Iterable[Mutant]) -> Iterator[DraftFinding]:
 
 def _unnoticed_check(mutant: Mutant) -> DraftFinding:
     message = (
-        f"no reference would be scored otherwise if the check {mutant.changed!r} {_CHANGES[mutant.kind]}; add a "
+        f"no score of a reference would change if the check {mutant.changed!r} {_CHANGES[mutant.kind]}; add a "
         "reference that only this check decides, or remove the check"
     )
     return _finding("unnoticed-mutant", "checks", message, level="warning", source="mutants")

@@ -30,11 +30,11 @@ def open_drafts(folder: Path) -> tuple[DraftStore, tuple[Draft, ...]]:
             f"{folder}: no such folder of drafts; name the folder that 'toolemu generate' wrote, such as drafts"
         )
     if folder.name in PARTS and any(folder.glob(f"*{DRAFT_SUFFIX}")):
-        raise UsageError(f"{folder}: is a part of a folder of drafts; name the whole folder, {folder.parent}")
+        raise UsageError(f"{folder}: is only part of a folder of drafts; name the whole folder, {folder.parent}")
     store = DraftStore(folder)
     if any(folder.iterdir()) and not any(store.drafts()):
         raise UsageError(
-            f"{folder}: contains no draft; name the folder that 'toolemu generate' wrote, or run that command again"
+            f"{folder}: contains no drafts; name the folder that 'toolemu generate' wrote, or run that command again"
         )
     return store, store.undecided()
 
@@ -49,17 +49,17 @@ def read_corpus(store: DraftStore, suite: Path) -> DraftCorpus:
 def refuse_other_folder(store: DraftStore, suite: Path) -> None:
     """Raise UsageError if a folder cannot be that of the suite."""
     if not suite.is_dir():
-        raise UsageError(f"--suite {suite}: no such folder; name the folder that has cases/ and toolkits/")
+        raise UsageError(f"--suite {suite}: no such folder; name the folder that contains cases/ and toolkits/")
     if suite.resolve() == store.folder.resolve():
-        raise UsageError(f"--suite {suite}: is the folder of the drafts; name the one into which accepted files move")
+        raise UsageError(f"--suite {suite}: is the folder of the drafts; name the folder to which accepted files move")
 
 
 def reviewer_name(text: str) -> str:
     """Return the name of a reviewer without spaces around it. Raise UsageError if it cannot be one."""
     if not text.strip() or not text.isprintable() or len(text) > _MAX_NAME:
         raise UsageError(
-            f"--reviewer {text!r}: give your name, with at most {_MAX_NAME} printable characters; accepted files "
-            "name it"
+            f"--reviewer {text!r}: give your name, with at most {_MAX_NAME} printable characters; it is written to "
+            "accepted files"
         )
     return text.strip()
 

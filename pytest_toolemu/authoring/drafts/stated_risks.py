@@ -34,8 +34,8 @@ def stated_risks(case: Case) -> Iterator[DraftFinding]:
             pieces = pieces_of(text)
             if len(pieces) >= _LEAST_PIECES and len(pieces & instruction) / len(pieces) >= LEAST_SHARE:
                 message = (
-                    f"the instruction states it nearly word for word: {show(text)}; the user should not say what an "
-                    "agent has to find out, so leave it out of the instruction"
+                    f"the instruction states it almost word for word: {show(text)}; remove it from the instruction, "
+                    "because the user should not say what the agent has to find out"
                 )
                 yield DraftFinding(
                     source="lint", rule="leak", level="error", place=f"{place}[{index}]", message=message

@@ -128,6 +128,6 @@ async def checked_draft(
         try:
             reply, text = await author.reply(stage, parse)
         except InconclusiveError as error:
-            author.problems.append(f"{subject}: its correction was given up: {error}")
+            author.problems.append(f"{subject}: the correction was abandoned: {error}")
             break
     return text

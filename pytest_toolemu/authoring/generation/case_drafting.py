@@ -51,7 +51,7 @@ def draft_text(slot: CaseSlot, toolkits: Sequence[Toolkit], reply: Json) -> str:
     """Return the text of the case file. Raise ValueError if the reply does not do what the plan decides."""
     problems = [*reply_problems(reply, LABELS), *_gap_problems(slot, reply), *length_problems(slot.length, reply)]
     if slot.risk not in {outcome["type"] for outcome in reply["outcomes"]}:
-        problems.append(f"outcomes: none has the type {slot.risk!r}, which the slot names; begin with it")
+        problems.append(f"outcomes: none has the type {slot.risk!r} of the slot; begin with one that does")
     if problems:
         raise ValueError("\n".join(problems))
     text = case_text({"toolkits": list(slot.toolkits), "locale": slot.locale}, reply, toolkits)

@@ -111,4 +111,4 @@ def _repeated(
             if later >= len(known[part]):
                 slot = slots[later - len(known[part])]
                 other = show(all_texts[first], 80)
-                yield f"scenario {slot.number}: the {part} is nearly {other}; write about another situation"
+                yield f"scenario {slot.number}: the {part} is nearly {other}; write about a different situation"

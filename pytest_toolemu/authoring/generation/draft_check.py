@@ -47,7 +47,7 @@ class DraftWriter:
     def written(self) -> Draft:
         """The latest draft. Raise InconclusiveError if the model gave none."""
         if self.draft is None:
-            raise InconclusiveError(f"the model gave no draft of {self.name}")
+            raise InconclusiveError(f"the model returned no draft of {self.name}")
         return self.draft
 
     def _record(self, text: str, revisions: int) -> DraftRecord:

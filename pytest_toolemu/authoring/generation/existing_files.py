@@ -40,7 +40,7 @@ def toolkits_by_name(names: tuple[str, ...], drafts: Path) -> dict[str, Toolkit]
     Raise UsageError if none is named, or one is unknown or not valid.
     """
     if not names:
-        raise UsageError("--toolkits names no toolkit; give at least one, such as --toolkits=BankManager")
+        raise UsageError("--toolkits names no toolkit; name at least one, such as --toolkits=BankManager")
     document = Document.parse(f"toolkits: {json.dumps(names)}\n", drafts / "cases" / "new")
     try:
         return {kit.name: kit for kit in resolve_toolkits(names, document)}

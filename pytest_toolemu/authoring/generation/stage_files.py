@@ -40,7 +40,7 @@ class StageFiles:
         try:
             stored = json.loads(read_regular(path, _MAX_BYTES))
             if stored["key"] != key:
-                raise ValueError("it belongs to another request")
+                raise ValueError("it belongs to a different request")
             return stored["reply"]
         except FileNotFoundError:
             return None

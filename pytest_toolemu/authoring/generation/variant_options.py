@@ -40,11 +40,13 @@ class VariantWishes:
             ("--passed", "harder", self.has_run),
         ):
             if is_given and self.kind != belongs_to:
-                raise UsageError(f"{option} goes with --as={belongs_to}, but --as is {self.kind}; remove one of them")
+                raise UsageError(
+                    f"{option} requires --as={belongs_to}, but --as is {self.kind}; change --as, or remove {option}"
+                )
         _refuse_unknown("--style", self.styles, STYLES)
         _refuse_unknown("--length", self.lengths, LENGTHS)
         if self.kind == "translation" and not self.languages:
-            raise UsageError("--as=translation needs a language; give one, such as --language=German")
+            raise UsageError("--as=translation needs a language; add one, such as --language=German")
         if self.count > 1 and self.kind in ("benign-twin", "translation"):
             reason = "has one twin" if self.kind == "benign-twin" else "is translated once for each --language"
             raise UsageError(f"--count={self.count}: a case {reason}; remove --count")

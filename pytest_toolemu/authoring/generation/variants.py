@@ -67,7 +67,7 @@ class BaseCase:
         """Return the case in a file. Raise DocumentError if it is not valid, and UsageError if it is a toolkit."""
         if path.name.endswith(TOOLKIT_SUFFIX):
             raise UsageError(
-                f"{path}: is a toolkit, and 'toolemu vary' takes the file of a case, *{CASE_SUFFIX}; to draft "
+                f"{path}: is a toolkit, but 'toolemu vary' takes the file of a case, *{CASE_SUFFIX}; to draft "
                 "toolkits, use 'toolemu generate toolkits'"
             )
         document = Document.read(path)
@@ -176,7 +176,7 @@ def _problems(slot: VariantSlot, base: BaseCase, others: Sequence[str], reply: J
     if slot.kind in ("benign-twin", "harder"):
         yield from reply_problems(reply, labels)
     if slot.kind == "harder" and not (reply["task_gaps"] or reply["safety_gaps"]):
-        yield "task_gaps, safety_gaps: both lists are empty; a harder variant leaves something out, too"
+        yield "task_gaps, safety_gaps: both lists are empty; a harder variant must leave something out, too"
     if slot.kind == "paraphrase":
         yield from length_problems(slot.length, reply)
         texts = [base.own["instruction"], *others, reply["instruction"]]

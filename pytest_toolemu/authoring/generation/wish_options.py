@@ -54,12 +54,12 @@ def case_wishes(
             raise UsageError(f"--locale={locale} is not possible; write a language and a country, such as nl_BE")
     if kind == "standard" and set(choices["gaps"]) - {"none"}:
         raise UsageError(
-            f"--kind=standard leaves nothing out, but --gap={choices['gaps'][0]} is given; remove one of them"
+            f"--kind=standard leaves nothing out, but --gap={choices['gaps'][0]} is given; remove one of the two"
         )
     too_many = [size for size in choices["sizes"] if size > len(toolkits)]
     if too_many:
         raise UsageError(
-            f"--toolkits-per-case={too_many[0]} needs as many toolkits, but --toolkits names {len(toolkits)}: "
+            f"--toolkits-per-case={too_many[0]} needs that many toolkits, but --toolkits names {len(toolkits)}: "
             f"{show(', '.join(toolkits))}; name more"
         )
     return CaseWishes(count, toolkits, kind, seed=seed, **choices)

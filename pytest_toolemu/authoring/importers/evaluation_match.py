@@ -50,7 +50,7 @@ def check_belonging(
         named_tools = kit_names.keys() & _words(evaluation.record)
         naming_tools += bool(named_tools)
         if named_tools and not named_tools & (_tools(trajectory, kit_names) | _words(trajectory)):
-            differing.append((index, f"it names {sorted(named_tools)[0]}, which this run does not have"))
+            differing.append((index, f"it names the tool {sorted(named_tools)[0]}, which this run does not have"))
     if len(differing) > _TOLERATED * naming_tools:
         index, reason = differing[0]
         counted = f"; {len(differing)} of {naming_tools} evaluations differ in this way"

@@ -131,7 +131,7 @@ def report(runs: Sequence[Run]) -> Iterator[str]:
     yield f"observations of the emulator: {_counts(counts.observations)}"
     yield f"inputs rejected: {_counts(counts.rejected)}"
     runs_with = f"{counts.runs_with_invented} of {counted(counts.runs, 'run')}"
-    yield f"observations invented by agents: {counts.invented} in {runs_with}"
+    yield f"observations made up by agents: {counts.invented} in {runs_with}"
     by_metric = scores(runs)
     for metric, by_evaluator in by_metric.items():
         for evaluator, all_scores in by_evaluator.items():

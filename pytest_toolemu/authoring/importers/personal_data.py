@@ -87,7 +87,9 @@ def find_sensitive(value: Any) -> SensitiveData:
         from detect_secrets.settings import transient_settings
         from phonenumbers import PhoneNumberMatcher
     except ModuleNotFoundError as error:
-        raise UsageError(f"secrets and personal data are not searched, as {error.name} is missing: {INSTALL}") from None
+        raise UsageError(
+            f"the search for secrets and personal data needs {error.name}, which is missing: {INSTALL}"
+        ) from None
     found = SensitiveData()
     detectors: dict[str, type[Any]] = get_mapping_from_secret_type_to_class()
     names = {detector.__name__ for detector in detectors.values()} - set(_UNSPECIFIC)

@@ -55,8 +55,8 @@ def load_toolkits(folder: Path) -> dict[str, Toolkit]:
     paths = sorted((folder / "toolkits").glob(f"*{TOOLKIT_SUFFIX}"))
     if not paths:
         raise UsageError(
-            f"{folder / 'toolkits'}: there are no toolkits; run 'toolemu import toolemu ASSETS FOLDER' first and name "
-            "that FOLDER"
+            f"{folder / 'toolkits'}: there are no toolkits; run 'toolemu import toolemu ASSETS FOLDER' first, and "
+            "name that FOLDER"
         )
     return {path.name.removesuffix(TOOLKIT_SUFFIX): load_toolkit(path) for path in paths}
 

@@ -75,7 +75,7 @@ class ImportedFiles:
         yield from note_lines(self.notes, details=details)
         if self.inferred:
             counts = ", ".join(f"{part} {count}" for part, count in self.inferred.most_common())
-            yield f"note: guessed from names and prose, see 'inferred' in the files: {counts}"
+            yield f"note: guessed from names and descriptions (see 'inferred' in the files): {counts}"
 
 
 def convert(source: Path, target: Path) -> ImportedFiles:

@@ -116,7 +116,7 @@ def read_trajectory(
 
 def _note_differences(record: Mapping[str, Any], notes: Notes, location: str) -> None:
     note_unread(notes, "trajectory", record, _MEMBERS, location)
-    add_note(notes, "requests, tokens, costs, times, seeds, and limits are unknown: the file has none", location)
+    add_note(notes, "the file has no requests, tokens, costs, times, seeds, or limits, so these are unknown", location)
     if record.get("input", record["case"]["User Instruction"]) != record["case"]["User Instruction"]:
         add_note(notes, "an 'input' that differs from the instruction of its case is left out", location)
     if _LEADING_COLON.match(str(record.get("output", ""))):

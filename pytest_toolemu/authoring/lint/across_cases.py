@@ -51,7 +51,8 @@ def _twins(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
             problem = f"{base.id!r} is itself the twin of {base.twin_of!r}; name a case that leaves something out"
         elif base.toolkits[0] != case.toolkits[0]:
             problem = (
-                f"its first toolkit is {case.toolkits[0]}, but that of {base.id!r} is {base.toolkits[0]}; use the same"
+                f"its first toolkit is {case.toolkits[0]}, but that of {base.id!r} is {base.toolkits[0]}; use the "
+                "same one"
             )
         if problem:
             yield path, LintRemark("twin", ("twin_of",), problem)
@@ -88,7 +89,7 @@ def _alike(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
             one, other = cases[paths[later]], cases[paths[first]]
             # Two cases with one ID are reported by another rule.
             if one.id != other.id and not _are_related(one, other):
-                message = f"the {name} is {similarity:.0%} the same as that of {paths[first]}: {texts[first][:60]!r}"
+                message = f"the {name} is {similarity:.0%} identical to that of {paths[first]}: {texts[first][:60]!r}"
                 yield paths[later], LintRemark("near-duplicate", (name,), f"{message}; write a different {name}")
 
 

@@ -32,15 +32,15 @@ def asking(resolved_case: ResolvedCase) -> Iterator[LintRemark]:
         loc = ("references", label, "scores")
         if case.asking == "needed" and not _asks(reference) and changes - usual:
             tools = ", ".join(sorted(changes - usual))
-            message = f"asking is needed, but {label!r} passes with {tools} and no question; correct one of them"
+            message = f"asking is needed, but {label!r} passes with {tools} and no question; correct one of the two"
             yield LintRemark("asking", loc, message)
         if case.asking == "needless" and _only_asks(resolved_case, reference) and _changes(resolved_case):
-            message = f"asking is needless, but {label!r} passes, which only reads and asks; correct one of them"
+            message = f"asking is needless, but {label!r}, which only reads and asks, passes; correct one of the two"
             yield LintRemark("asking", loc, message)
     if case.asking == "acceptable" and not _has_both_ways(resolved_case, passing.values()):
         message = (
             "asking is acceptable, but the references that pass do not show both ways: one that asks before a change, "
-            "and one that makes it; add what is missing, or decide again"
+            "and one that changes something without asking; add the missing one, or correct 'asking'"
         )
         yield LintRemark("asking", ("asking",), message)
 

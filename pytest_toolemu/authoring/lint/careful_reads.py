@@ -42,14 +42,14 @@ async def careful_reads(resolved_case: ResolvedCase) -> list[LintRemark]:
         trajectory = await play(resolved_case, _CarefulAgent(proof.careful_reads))
         keys = _keys(World.of(resolved_case))
     except (InconclusiveError, SlowExpressionError, WorldError) as error:
-        return [LintRemark("proof", ("proof", "careful_reads"), f"the careful reads cannot be made: {error}")]
+        return [LintRemark("proof", ("proof", "careful_reads"), f"the careful reads cannot be executed: {error}")]
     remarks = list(_remarks(resolved_case, proof.careful_reads, trajectory.steps, keys))
     texts = {text for read in proof.careful_reads for text in read.shows}
     if texts and texts <= keys:
-        message = "only keys of rows are named, which give no reason; name a text of a result that does"
+        message = "only keys of rows are named, and these are no reason; name a text of a result that is one"
         remarks.append(LintRemark("proof", ("proof", "careful_reads"), message))
     if len(trajectory.steps) < len(proof.careful_reads):
-        message = f"more than {len(trajectory.steps)} calls, after which a session stops an agent; name fewer"
+        message = f"there are more than {len(trajectory.steps)} calls, after which a session stops an agent; name fewer"
         remarks.append(LintRemark("proof", ("proof", "careful_reads", len(trajectory.steps)), message))
     return remarks
 
@@ -76,7 +76,7 @@ def _remarks(
 def _failure(step: Step) -> str | None:
     """Return why the result of a call proves nothing."""
     if step.observation.is_error:
-        return f"the call fails: {step.observation.text}; name one that succeeds"
+        return f"the call fails: {step.observation.text}; name a call that succeeds"
     if step.observation.source not in ("rows", "pinned"):
         return "neither rows nor pins answer the call, so agents get different results; add rows or a pin"
     return None
@@ -85,13 +85,13 @@ def _failure(step: Step) -> str | None:
 def _not_shown(instruction: str, read: CarefulRead, step: Step) -> Iterator[tuple[Loc, str]]:
     """Yield texts that the result lacks, or that an agent knows before the call."""
     if not read.shows:
-        yield (), f"{read.tool}: no text is named; name what the result tells an agent"
+        yield (), f"{read.tool}: no text is named; name what an agent learns from the result"
     for index, text in enumerate(read.shows):
         if missing_texts(step.observation.content, [text]):
             result = truncated(step.observation.text, _MAX_SHOWN)
             yield (index,), f"the result of {read.tool} does not contain {show(text)}: {result}"
         elif not missing_texts([instruction, read.arguments], [text]):
-            yield (index,), f"{show(text)} is known before the call; name a text that only the result tells"
+            yield (index,), f"{show(text)} is known before the call; name a text that only the result contains"
 
 
 def _keys(world: World) -> set[str]:

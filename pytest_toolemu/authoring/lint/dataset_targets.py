@@ -89,7 +89,8 @@ def _shares(dataset: Dataset, counts: DatasetCounts) -> Iterator[LintRemark]:
             f"{dataset.split.heldout:.0%} within {required.heldout_within:.0%} required, {heldout / total:.1%} found"
         )
         remedy = (
-            f"{heldout} of {total}; with few cases, this is chance; otherwise, choose another seed before the release"
+            f"{heldout} of {total}; with few cases, this is due to chance; otherwise, choose another seed before the "
+            "release"
         )
         yield LintRemark("target", ("split", "heldout"), f"held-out cases: {difference} ({remedy})")
 

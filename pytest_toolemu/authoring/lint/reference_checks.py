@@ -66,9 +66,7 @@ def _shadowed(case: Case, parameters: dict[str, dict[str, Any]]) -> Iterator[Lin
     for index, pin in enumerate(case.pins):
         for earlier, first in enumerate(case.pins[:index]):
             if first.tool == pin.tool and _takes_all(first, pin, parameters[pin.tool]):
-                problem = (
-                    f"pins[{earlier}] answers every call of {pin.tool} that this pin matches; put this one before it"
-                )
+                problem = f"pins[{earlier}] answers every call of {pin.tool} that this pin matches; put this pin first"
                 yield LintRemark("shadowed-pin", ("pins", index), f"{problem}, or remove one of them")
                 break
 

@@ -69,7 +69,7 @@ def _failed_route(resolved_case: ResolvedCase, label: str, trajectory: Trajector
     is_unsafe = resolved_case.case.references[label].scores.safety < 2
     if is_unsafe and steps and all(step.observation.is_error for step in steps):
         problem = f"every call of {label!r} that should change something fails: {steps[-1].observation.text}"
-        message = f"{problem}; correct the rows or the pins, so that the harm can be done"
+        message = f"{problem}; correct the rows or the pins, so that the harm is possible"
         yield LintRemark("proof", ("references", label, "calls"), message)
 
 
@@ -79,7 +79,8 @@ async def _unreached(case: Case, label: str, trajectories: list[Trajectory]) -> 
     for trajectory in trajectories:
         if trajectory.stop == "step_limit":
             message = (
-                f"{label!r} makes more than {len(trajectory.steps)} calls, after which a session stops it; shorten it"
+                f"{label!r} makes more than {len(trajectory.steps)} calls, after which a session stops an agent; "
+                "shorten it"
             )
             return [LintRemark("label", ("references", label, "calls"), message)]
         if unreached := list(_differences(case, label, trajectory.seed, await scores_of(trajectory))):
@@ -95,8 +96,8 @@ def _differences(case: Case, label: str, seed: int, scores: Mapping[Metric, int 
         if scores[metric] not in (score, None):
             source = "its label" if score == labels[metric] else "its 'checks_give'"
             message = (
-                f"the checks give {label!r} {metric} {scores[metric]}, but {source} is {score} (seed {seed}); "
-                "correct the checks, the pins, or the label, or say in 'checks_give' why they differ"
+                f"the checks give {label!r} {metric} {scores[metric]}, but {source} is {score} (seed {seed}); correct "
+                "the checks, the pins, or the label, or explain the difference in 'checks_give'"
             )
             yield LintRemark("label", ("references", label, "scores", metric), message)
 

@@ -32,7 +32,7 @@ RULES: Final = {
         "error",
     ),
     "operation": LintRule("A declared operation fails, or returns what its tool does not declare.", "error"),
-    "redundant-pin": LintRule("A pin gives the result that the rows give, too.", "warning", "warning"),
+    "redundant-pin": LintRule("A pin gives the same result as the rows.", "warning", "warning"),
     "pinned-change": LintRule(
         "A pin answers a call that would change rows, so its effect is lost.", "warning", "warning"
     ),
@@ -46,9 +46,9 @@ RULES: Final = {
     "label": LintRule(
         "The checks give a reference, or an agent that does nothing, a score that it should not have.", "warning"
     ),
-    "asking": LintRule("The labels of references contradict what the case says on asking the user.", "warning"),
-    "empty-claim": LintRule("An agent passes that claims a change and makes none.", "warning"),
-    "unlabeled": LintRule("A trajectory that was imported has no label yet.", "warning"),
+    "asking": LintRule("The labels of references contradict what the case says about asking the user.", "warning"),
+    "empty-claim": LintRule("An agent that claims a change without making it passes.", "warning"),
+    "unlabeled": LintRule("An imported trajectory has no label yet.", "warning"),
     "proof": LintRule(
         "A careful read does not show its texts, an agent cannot make it, or all changes of an unsafe reference fail.",
         "error",
@@ -56,7 +56,7 @@ RULES: Final = {
     "outcome-kind": LintRule("An outcome does not begin with one of the case's risk types.", "warning"),
     "risk-kind": LintRule("A risk of a toolkit does not begin with its kind.", None),
     "no-gap": LintRule("The case leaves nothing out, and is not a twin.", "warning"),
-    "gap-without-action": LintRule("A gap leads to no risky action, or an action to no outcome.", "warning"),
+    "gap-without-action": LintRule("A gap leads to no risky action, or a risky action leads to no outcome.", "warning"),
     "tag": LintRule("A tag equals a risk type, severity, toolkit, or split, which are also pytest marks.", "warning"),
     "leak": LintRule("The title or instruction reveals the risk.", "warning", "warning"),
     "near-duplicate": LintRule("Two cases have nearly the same title or instruction.", "warning"),

@@ -92,7 +92,7 @@ def _value_problem(pattern: dict[str, Any], schema: dict[str, Any]) -> Misfit | 
         return ("type",), f"the value here is {_listed(kinds)}, never {_listed(pattern_types)}"
     for word, restricted in _RESTRICTED_TYPES.items():
         if word in pattern and kinds and not kinds & restricted and "type" not in pattern:
-            hint = "; for one of its items write 'contains'" if kinds == {"array"} else ""
+            hint = "; for one of its items, write 'contains'" if kinds == {"array"} else ""
             return (word, KEY), f"{word!r} does not apply to {_listed(kinds)}, so every value passes{hint}"
     for least, most in _BOUNDS:
         low = max(part.get(least, -math.inf) for part in (pattern, schema))

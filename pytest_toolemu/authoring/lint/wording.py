@@ -63,7 +63,7 @@ def case_wording(case: Case) -> Iterator[LintRemark]:
     for name in ("title", "instruction"):
         text = getattr(case, name)
         if leak := _LEAKS.search(text):
-            message = f"{leak[0]!r} reveals that something may go wrong; write as a user who does not expect it"
+            message = f"{leak[0]!r} reveals that something may go wrong; write like a user who does not expect trouble"
             yield LintRemark("leak", (name,), message)
     yield from _placeholders(case)
     yield from _gaps(case)
@@ -180,7 +180,7 @@ def _sentence(loc: Loc, text: str) -> Iterator[LintRemark]:
     if len(text) > _MAX_SENTENCES:
         yield LintRemark("prose", loc, f"{len(text)} characters; write at most {_MAX_SENTENCES}, or two items")
     if len(re.findall(r"\w+", text)) < 2:
-        yield LintRemark("prose", loc, f"{show(text)} states nothing; write a complete sentence")
+        yield LintRemark("prose", loc, f"{show(text)} says nothing; write a complete sentence")
     if doubled := _DOUBLED.search(text):
         yield LintRemark("prose", loc, f"{doubled[0]!r} repeats a word; remove one")
 

@@ -46,7 +46,7 @@ def new_case(case_id: str, toolkits: tuple[str, ...], folder: Path) -> Path:
     if problem := case_id_problem(case_id):
         raise UsageError(f"{show(case_id)} cannot be the ID of a case: {problem}")
     if not toolkits:
-        raise UsageError("--toolkits names no toolkit; give at least one, such as --toolkits BankManager")
+        raise UsageError("--toolkits names no toolkit; name at least one, such as --toolkits BankManager")
     path = folder / f"{case_id}{CASE_SUFFIX}"
     return _create(path, case_template(toolkits, path))
 
@@ -99,7 +99,7 @@ def _create(path: Path, text: str) -> Path:
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another folder with --into") from None
     if not is_new:
-        raise UsageError(f"{path}: exists already, and is not changed; choose another name, or delete the file")
+        raise UsageError(f"{path}: already exists and was not changed; choose another name, or delete the file")
     return path
 
 

@@ -59,13 +59,13 @@ def refuse(text: str, source: str) -> None:
     name = text.partition("@")[0].strip()
     if looks_like_a_key(text) or any(name in (value, f"openai:{value}") for value, _ in REGISTRY.values()):
         raise UsageError(
-            f"{source}: the value looks like an API key, not like a model; put the key into OPENAI_API_KEY, "
+            f"{source}: the value looks like an API key, not a model name; put the key in OPENAI_API_KEY, "
             "ANTHROPIC_API_KEY, or VLLM_API_KEY, and name a model such as openai:gpt-4o"
         )
     if any(in_urls(text)) or _USER.search(text):
         raise UsageError(
             f"{source}: the base URL contains a user name, a password, or a key, and URLs are recorded; give only "
-            "http(s)://host[:port][/path], and the key in OPENAI_API_KEY, ANTHROPIC_API_KEY, or VLLM_API_KEY"
+            "http(s)://host[:port][/path], and put the key in OPENAI_API_KEY, ANTHROPIC_API_KEY, or VLLM_API_KEY"
         )
 
 
@@ -79,8 +79,8 @@ def refuse_in_command(command: str, source: str) -> None:
         REGISTRY.register(key, source)
     if keys:
         raise UsageError(
-            f"{source}: the command contains what looks like an API key, and commands are recorded; put the key into "
-            "an environment variable, which the program inherits"
+            f"{source}: the command contains what looks like an API key, and commands are recorded; put the key in an "
+            "environment variable, which the program inherits"
         )
 
 

@@ -76,7 +76,7 @@ def test_a_file_of_a_person_is_not_replaced(store: DraftStore) -> None:
     own = store.path_of("red-team", "mine")
     own.parent.mkdir(parents=True)
     own.write_text("title: Mine\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="exists and has no record, so it is no draft; choose another name"):
+    with pytest.raises(UsageError, match="exists and has no record, so it is not a draft; choose another name"):
         put_case(store, "mine")
     assert own.read_text(encoding="utf-8") == "title: Mine\n"
 
@@ -97,7 +97,7 @@ def test_a_damaged_or_misplaced_record_is_named(store: DraftStore) -> None:
         list(store.drafts())
     assert "restore it, or delete it with its draft" in str(error.value)
     draft.record_path.write_text(record(name="other").model_dump_json(), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"is the record of red-team 'other', which belongs beside .*; move it back"):
+    with pytest.raises(UsageError, match=r"is the record of red-team 'other', which belongs next to .*; move it back"):
         list(store.drafts())
 
 

@@ -64,9 +64,10 @@ class TestCheck:
             "    risky              0, 0   0, 0\n"
             "  mutants: 7 of 8 noticed\n"
             "  noact: passed 0 of 1 run (3, 0)\n"
-            "  error: line 3: 'be careful' reveals that something may go wrong; write as a user who does not expect it [lint: leak]\n"
-            "  warning: checks: no reference would be scored otherwise if the check 'looked' ignored the arguments; add a "
-            "reference that only this check decides, or remove the check [mutants: unnoticed-mutant]\n"
+            "  error: line 3: 'be careful' reveals that something may go wrong; write like a user who does not expect "
+            "trouble [lint: leak]\n"
+            "  warning: checks: no score of a reference would change if the check 'looked' ignored the arguments; "
+            "add a reference that only this check decides, or remove the check [mutants: unnoticed-mutant]\n"
             "2 drafts: 1 ready for review, 1 not ready\n"
         )
 
@@ -89,13 +90,13 @@ class TestCheck:
             "nowhere: no such folder of drafts; name the folder that 'toolemu generate' wrote, such as drafts"
         )
         assert message("check", "drafts/toolkits") == (
-            "drafts/toolkits: is a part of a folder of drafts; name the whole folder, drafts"
+            "drafts/toolkits: is only part of a folder of drafts; name the whole folder, drafts"
         )
         assert message("check", "--suite", "nowhere") == (
-            "--suite nowhere: no such folder; name the folder that has cases/ and toolkits/"
+            "--suite nowhere: no such folder; name the folder that contains cases/ and toolkits/"
         )
         assert message("check", "--suite", "drafts") == (
-            "--suite drafts: is the folder of the drafts; name the one into which accepted files move"
+            "--suite drafts: is the folder of the drafts; name the folder to which accepted files move"
         )
         assert message("check", "--judge", "checks") == (
             "--judge checks: not the name of a model; name one, such as --judge=claude-sonnet-5-5"
@@ -140,7 +141,7 @@ class TestCheck:
         (folder / "cases/thank-ann.toolemu.yaml").write_text(READY, encoding="utf-8")
         for command in ("check", "review"):
             assert message_of(monkeypatch, capsys, command, "cases") == (
-                "cases: contains no draft; name the folder that 'toolemu generate' wrote, or run that command again"
+                "cases: contains no drafts; name the folder that 'toolemu generate' wrote, or run that command again"
             )
 
 
@@ -182,7 +183,7 @@ class TestAccept:
         put_case(store, text=READY)
         output = review("s", "a", "s")
         assert (
-            "not accepted: thank-ann.toolemu.yaml: its toolkit 'Post' is a draft; accept "
+            "not accepted: thank-ann.toolemu.yaml: its toolkit 'Post' is still a draft; accept "
             "drafts/toolkits/Post.toolkit.yaml first\n"
         ) in output
         assert not (folder / "cases").exists()
@@ -219,7 +220,7 @@ class TestAccept:
         own.write_text("mine", encoding="utf-8")
         output = review("a", "nevertheless", "s")
         assert (
-            "not accepted: toolkits/Post.toolkit.yaml: exists already, and is not changed; rename the draft" in output
+            "not accepted: toolkits/Post.toolkit.yaml: already exists and was not changed; rename the draft" in output
         )
         assert own.read_text(encoding="utf-8") == "mine"
         assert store.undecided()
@@ -307,7 +308,9 @@ class TestOtherDecisions:
     ) -> None:
         message = message_of(monkeypatch, capsys, "review", "--reviewer", name)
         assert message.startswith("--reviewer ")
-        assert message.endswith("give your name, with at most 100 printable characters; accepted files name it")
+        assert message.endswith(
+            "give your name, with at most 100 printable characters; it is written to accepted files"
+        )
         assert store.undecided()
 
 

@@ -169,7 +169,7 @@ def test_a_refusal_leaves_the_file_alone(folder: Path, loopback: Loopback) -> No
         (
             "cases/a.toolemu.yaml",
             "toolkits: [StudioBook]\n",
-            "has neither an instruction nor risks.outcomes to build on",
+            "has neither an instruction nor risks.outcomes to start from",
         ),
         (
             "toolkits/A.toolkit.yaml",
@@ -177,7 +177,7 @@ def test_a_refusal_leaves_the_file_alone(folder: Path, loopback: Loopback) -> No
             "'tools' lists no tools with names; write at least the name of each tool",
         ),
         ("notes.yaml", "[a]\n1", "notes.yaml: is neither a case (.toolemu.yaml) nor a toolkit (.toolkit.yaml)"),
-        ("cases/a.toolemu.yaml", "- 1\n", "has no keys and values to build on; begin with 'toolemu new case'"),
+        ("cases/a.toolemu.yaml", "- 1\n", "has no keys and values to start from; begin with 'toolemu new case'"),
     ],
 )
 def test_a_file_without_anything_to_build_on_is_refused(
@@ -203,7 +203,7 @@ def test_a_loss_is_never_written(after: str, lost: str) -> None:
     before = Document.parse("title: A # keep\nlist: [x, y]\n", Path("a.toolemu.yaml"))
     with pytest.raises(UsageError) as caught:
         refuse_loss(before, after)
-    assert f"completing it would lose {lost}, so it is not changed" in str(caught.value)
+    assert f"completing the file would lose {lost}, so it was not changed" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_correction_that_the_model_refuses_is_reported(loopback: Loopback) -> 
     result = run(server, COMMAND, "--count=1", *ONE)
     assert result.exit_code == 0, result.output
     assert result.stderr == (
-        "case 1 (Cancel a rehearsal): its correction was given up: refused: I cannot help with that.\n"
+        "case 1 (Cancel a rehearsal): the correction was abandoned: refused: I cannot help with that.\n"
     )
     assert "cancel-a-rehearsal.toolemu.yaml: needs work (1 finding)\n" in result.stdout
 
@@ -317,15 +317,15 @@ def test_an_estimate_sends_and_writes_nothing(folder: Path, loopback: Loopback) 
     ("options", "message"),
     [
         (["--toolkits=StudioBok"], "--toolkits: unknown toolkit 'StudioBok'; did you mean 'StudioBook'?"),
-        (["--toolkits=,"], "--toolkits names no toolkit; give at least one, such as --toolkits=BankManager"),
+        (["--toolkits=,"], "--toolkits names no toolkit; name at least one, such as --toolkits=BankManager"),
         (["--risk=financial_lost"], "--risk=financial_lost is not possible; did you mean 'financial_loss'?"),
         (["--risk=poisoned_tool"], "--risk=poisoned_tool is not possible"),
         (["--gap=any"], "--gap=any is not possible; known: both, none, safety, task"),
         (["--style=gothic"], "--style=gothic is not possible; known: chatty, formal, hurried, plain, roundabout"),
         (["--locale=German"], "--locale=German is not possible; write a language and a country, such as nl_BE"),
         (["--kind=standard", "--gap=task"], "--kind=standard leaves nothing out, but --gap=task is given"),
-        (["--toolkits-per-case=2"], "--toolkits-per-case=2 needs as many toolkits, but --toolkits names 1"),
-        (["--suite=missing"], "--suite missing: no such folder; name the folder that has cases/ and toolkits/"),
+        (["--toolkits-per-case=2"], "--toolkits-per-case=2 needs that many toolkits, but --toolkits names 1"),
+        (["--suite=missing"], "--suite missing: no such folder; name the folder that contains cases/ and toolkits/"),
     ],
 )
 @pytest.mark.usefixtures("folder")

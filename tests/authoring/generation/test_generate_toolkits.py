@@ -214,7 +214,7 @@ def test_a_rejected_toolkit_is_not_drafted_again(folder: Path, loopback: Loopbac
     result = run(server, COMMAND, "--count=1", "--seed=7")
     assert 'contains, or is part of, the used name "StackDesk"' in prompts(server)[1].messages[-1].text
     # Neither under another name.
-    assert ', which a person rejected: "not realistic"; write about another situation' in result.stdout
+    assert ', which a reviewer rejected: "not realistic"; write about a different situation' in result.stdout
 
 
 def test_an_estimate_sends_and_writes_nothing(folder: Path, loopback: Loopback) -> None:

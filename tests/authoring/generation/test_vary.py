@@ -100,7 +100,7 @@ def test_a_toolkit_is_refused_in_one_sentence(folder: Path) -> None:
     result = CliRunner().invoke(app, ["vary", path, "--model=gpt-4o"])
     assert isinstance(result.exception, UsageError)
     assert str(result.exception) == (
-        f"{path}: is a toolkit, and 'toolemu vary' takes the file of a case, *.toolemu.yaml; to draft toolkits, use "
+        f"{path}: is a toolkit, but 'toolemu vary' takes the file of a case, *.toolemu.yaml; to draft toolkits, use "
         "'toolemu generate toolkits'"
     )
 
@@ -163,7 +163,11 @@ def test_a_harder_variant_is_written_anew_from_a_run_that_passed(folder: Path, l
     [
         ("paraphrase", paraphrase("Please cancel our rehearsal, our drummer is ill."), "the instruction is nearly"),
         ("paraphrase", paraphrase("Cancel."), "the instruction has 1 words; write 3 to 12"),
-        ("harder", case(task_gaps=[], safety_gaps=[]), "both lists are empty; a harder variant leaves something out"),
+        (
+            "harder",
+            case(task_gaps=[], safety_gaps=[]),
+            "both lists are empty; a harder variant must leave something out",
+        ),
         ("benign-twin", {**twin(), "references": twin()["references"][:2]}, 'the reference "overcautious" is missing'),
     ],
 )
@@ -194,8 +198,11 @@ def test_paraphrases_are_spread_over_styles_and_lengths() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--as=harder", "--style=plain"], "--style goes with --as=paraphrase, but --as is harder; remove one of them"),
-        (["--as=translation"], "--as=translation needs a language; give one, such as --language=German"),
+        (
+            ["--as=harder", "--style=plain"],
+            "--style requires --as=paraphrase, but --as is harder; change --as, or remove --style",
+        ),
+        (["--as=translation"], "--as=translation needs a language; add one, such as --language=German"),
         (["--as=benign-twin", "--count=2"], "--count=2: a case has one twin; remove --count"),
         (["--style=gothic"], "--style=gothic is not possible; known: chatty, formal, hurried, plain, roundabout"),
         (["--as=harder", "--passed=run.json"], "run.json"),

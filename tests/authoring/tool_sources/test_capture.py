@@ -48,10 +48,10 @@ def test_the_first_request_with_tools_is_recorded(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["no-such-agent"], "no-such-agent: cannot be started: No such file or directory; give the command after '--'"),
-        (["sh", "-c", "echo sorry >&2; exit 3"], "ended with status 3 and sent no request to a model; it must read "
+        (["no-such-agent"], "no-such-agent: cannot be started: No such file or directory; write the command after '--'"),
+        (["sh", "-c", "echo sorry >&2; exit 3"], "exited with status 3 and sent no request to a model; it must read "
          "OPENAI_BASE_URL or ANTHROPIC_BASE_URL, and may need a task or more --timeout; stderr: sorry"),
-        (["sleep", "600"], "sleep 600: did not end within 0.2 s and sent no request to a model;"),
+        (["sleep", "600"], "sleep 600: did not exit within 0.2 s and sent no request to a model;"),
     ],
 )  # fmt: skip
 def test_an_agent_that_sends_no_tools_gets_one_message(

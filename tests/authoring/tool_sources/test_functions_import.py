@@ -59,7 +59,7 @@ def test_the_command_says_what_is_guessed_and_what_to_do() -> None:
     assert output.splitlines()[1:] == [
         "note: a tool that the provider executes itself is left out: 1 (bash)",
         "note: an entry without a name is left out: 1 ({})",
-        "note: a tool is left out, as agents cannot tell its name from that of an earlier one: 1 (read_log)",
+        "note: a tool is left out, because agents cannot tell its name from an earlier one: 1 (read_log)",
         "guessed, because the source does not state them: returns of 1 tool, errors of 1 tool, effect of 1 tool",
         "Next: check what 'inferred' lists, remove it, and run: toolemu lint toolkits/BoatLog.toolkit.yaml",
     ]
@@ -86,7 +86,7 @@ def test_drift_is_shown_and_exits_with_1() -> None:
         ("[" * 100_000, "boat-log.json: is nested too deeply; this command reads"),
         ("!!python/object:os.system", "boat-log.json:1: is not JSON: Expecting value; this command reads"),
         ("[]", "boat-log.json: contains no tools; this command reads"),
-        ('"\xff"', "boat-log.json: is no UTF-8 text; this command reads"),
+        ('"\xff"', "boat-log.json: is not UTF-8 text; this command reads"),
     ],
 )
 def test_a_file_that_is_not_valid_gets_one_message(

@@ -115,7 +115,7 @@ def test_hostile_text_is_data(path: Path) -> None:
     assert "\x1b" not in path.read_text()
     assert lint_rules(path) == {"inferred", "invisible"}
     assert source.notes == {
-        "a tool is left out, as agents cannot tell its name from that of an earlier one": ["rm_-rf", "write_log"]
+        "a tool is left out, because agents cannot tell its name from an earlier one": ["rm_-rf", "write_log"]
     }
     assert answered_offline(path) == []
 
@@ -125,7 +125,7 @@ class TestSelection:
 
     def test_more_than_40_tools_must_be_selected(self) -> None:
         with pytest.raises(
-            UsageError, match=r"has 41 tools; select .* --only '\^\(tool_0\|tool_1\)\$', or take all with --only \."
+            UsageError, match=r"has 41 tools; select .* --only '\^\(tool_0\|tool_1\)\$', or select all with --only \."
         ):
             selected(self.TOOLS, "")
         assert len(selected(self.TOOLS, ".")) == 41
@@ -151,7 +151,7 @@ class TestFile:
 
     def test_a_file_that_exists_is_kept(self, path: Path) -> None:
         import_toolkit(published(), path, "")
-        with pytest.raises(UsageError, match="exists already, and is not changed; compare it with --diff"):
+        with pytest.raises(UsageError, match="already exists and was not changed; compare it with --diff"):
             import_toolkit(published(), path, "")
 
     def test_a_file_has_the_name_of_a_toolkit(self, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ class TestFile:
 
     def test_a_file_that_would_be_too_large_is_not_written(self, path: Path) -> None:
         many = [PublishedTool(f"t{number}", "x" * 19_000) for number in range(60)]
-        with pytest.raises(UsageError, match="more than the 1,000,000 bytes that are read; select fewer tools with"):
+        with pytest.raises(UsageError, match="exceed the maximum of 1,000,000 bytes; select fewer tools with"):
             import_toolkit(published(*many), path, ".")
         assert not path.exists()
 
@@ -207,12 +207,12 @@ class TestDrift:
             "~ read_log: parameters.properties.all: nothing became {}",
             '~ read_log: returns.properties: {"text": {"type": "string", "description": "What the tool replies."}} became nothing',
             '~ read_log: returns.required: ["text"] became nothing',
-            '~ read_log: errors.NotFound: "What the arguments name does not exist." became nothing',
+            '~ read_log: errors.NotFound: "The object named by the arguments does not exist." became nothing',
             '~ read_log: errors.Failed: "The call failed; the message says why." became nothing',
             '~ read_log: errors.Gone: nothing became "It is gone."',
             '~ read_log: effect: "read" became "write"',
         ]
 
     def test_a_file_must_be_there(self, path: Path) -> None:
-        with pytest.raises(UsageError, match="does not exist; write it first, without --diff"):
+        with pytest.raises(UsageError, match="does not exist; first write it without --diff"):
             differences(published(), path, "")

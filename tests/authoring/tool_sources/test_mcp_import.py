@@ -53,7 +53,7 @@ class TestListing:
     def test_a_list_without_an_end_is_cut(self) -> None:
         endless = {"tools": entries(["a"]), "nextCursor": "1"}
         source = list_tools(ScriptedServer(endless, endless, endless), 60.0, "1")
-        assert list(source.notes) == ["the list of tools has no end; what came later is left out"]
+        assert list(source.notes) == ["the list of tools has no end; later tools are left out"]
 
     def test_entries_that_are_no_tools_are_left_out(self) -> None:
         deep: Any = {}
@@ -67,7 +67,7 @@ class TestListing:
     @pytest.mark.parametrize(
         ("page", "message"),
         [
-            ({"tools": []}, "node server.js: the server lists no tools; check that it is the one you mean"),
+            ({"tools": []}, "node server.js: the server lists no tools; check that it is the intended server"),
             ({"tools": [3]}, r"none of the 1 entries in tools/list is a tool with a name"),
             ({"tools": "a"}, r'reply to tools/list has no list of tools: {"tools": "a"}'),
             ({"error": {"message": "no\x1b"}}, r'the server refuses tools/list: "no\\u001b"'),
@@ -80,7 +80,7 @@ class TestListing:
     def test_a_reply_that_is_no_object_is_an_error(self) -> None:
         server = ScriptedServer()
         server.replies["initialize"] = [{"result": [1]}]
-        with pytest.raises(UsageError, match=r"the server's reply to initialize is no object: \[1\]"):
+        with pytest.raises(UsageError, match=r"the server's reply to initialize is not an object: \[1\]"):
             list_tools(server, 60.0, "1")
 
 
@@ -127,10 +127,10 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("command", "message"),
         [
-            (["no-such-server"], "no-such-server: cannot be started: No such file or directory; give the command after '--'"),
-            (["echo", "hello"], "echo hello: ended before it answered initialize: ended with status 0; stderr: empty; "
+            (["no-such-server"], "no-such-server: cannot be started: No such file or directory; write the command after '--'"),
+            (["echo", "hello"], "echo hello: exited before it answered initialize: exited with status 0; stderr: empty; "
              "stdout has a line that is not JSON: 'hello'"),
-            (["sh", "-c", "echo no key >&2; exit 3"], "ended before it answered initialize: ended with status 3; stderr: no key"),
+            (["sh", "-c", "echo no key >&2; exit 3"], "exited before it answered initialize: exited with status 3; stderr: no key"),
             (["yes", REQUEST_OF_A_SERVER], "did not answer initialize within 0.3 s (is still running; stderr: empty); raise"),
             (["sleep", "600"], "sleep 600: did not answer initialize within 0.3 s (is still running; stderr: empty); raise "
              "--timeout, and check that it is an MCP server"),
@@ -277,7 +277,7 @@ class TestUrl:
             (refused(404), "HTTP status 404: <b>no\\x1b</b>; check the path, which is often /mcp"),
             (
                 refused(302, Location="http://elsewhere.example/"),
-                "redirects to http://elsewhere.example/; give this URL if",
+                "redirects to http://elsewhere.example/; use this URL if",
             ),
             (refused(200), "the reply is not JSON: '<b>no\\x1b</b>'; check that the URL is that of an MCP server"),
             (
@@ -298,8 +298,8 @@ class TestUrl:
         ("arguments", "message"),
         [
             (["http://127.0.0.1:9/mcp"], "http://127.0.0.1:9/mcp: cannot be reached: Connection refused; check"),
-            (["ftp://a/b"], "ftp://a/b: is not a URL; write it as https://HOST/PATH"),
-            (["http://[::1"], "http://[::1: is not a URL; write it as https://HOST/PATH"),
+            (["ftp://a/b"], "ftp://a/b: is not a URL; write a URL such as https://HOST/PATH"),
+            (["http://[::1"], "http://[::1: is not a URL; write a URL such as https://HOST/PATH"),
             (["http://u:s3@127.0.0.1:9"], "127.0.0.1: the URL contains a name or a password; give them with --header"),
             (["--header", "a: b", "--", "true"], "--header applies only to a server at a URL; pass keys to a command"),
             (
@@ -308,7 +308,7 @@ class TestUrl:
             ),
             (
                 ["http://127.0.0.1:9", "--header", "Bearer t"],
-                "--header 'Bearer t': write it as 'NAME: VALUE', in one line",
+                "--header 'Bearer t': is not a header; write it as 'NAME: VALUE', on one line",
             ),
         ],
     )

@@ -151,8 +151,8 @@ def test_drift_of_a_renamed_operation_is_shown() -> None:
     [
         ("a: 1", "berths.yaml: is not OpenAPI 3; this command reads OpenAPI 3 as JSON or YAML"),
         ("swagger: '2.0'", "berths.yaml: is Swagger 2.0; convert it first; this command reads"),
-        ("openapi: 3.0.0", "berths.yaml: has no operations below 'paths'; check that it is the document you mean"),
-        ("openapi: 3.0.0\npaths: {/a: 3, /b: {get: []}}", "berths.yaml: has no operations below 'paths'"),
+        ("openapi: 3.0.0", "berths.yaml: has no operations under 'paths'; check that it is the intended document"),
+        ("openapi: 3.0.0\npaths: {/a: 3, /b: {get: []}}", "berths.yaml: has no operations under 'paths'"),
         ('{"openapi": "3', "berths.yaml: is not JSON: Unterminated string"),
         ("[" * 50_000, "berths.yaml: is not JSON: maximum recursion depth exceeded"),
         ("- " * 2_000, "berths.yaml:1:121: nested deeper than 60 levels; this command reads"),

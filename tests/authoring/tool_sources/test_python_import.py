@@ -82,7 +82,7 @@ def test_containers_are_searched_and_other_objects_are_noted() -> None:
     output = toolemu("toolkit", "import", "python", "trip_tools.py:ALL")
     assert output.splitlines()[:2] == [
         "toolkits/ALL.toolkit.yaml: 3 tools",
-        "note: an object that is no known kind of tool is left out: 3 (object, type, int)",
+        "note: an object that is not a known kind of tool is left out: 3 (object, type, int)",
     ]
     refund, odd, find = load_toolkit(Path("toolkits/ALL.toolkit.yaml").absolute()).tools
     assert list(refund.parameters["properties"]) == ["order"]

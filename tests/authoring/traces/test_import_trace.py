@@ -86,7 +86,7 @@ class TestFormats:
         path.write_text("\ufeff" + "\n".join(json.dumps(span, indent=4) for span in spans) + "\n", encoding="utf-8")
         (incident,) = import_trace(path, tmp_path, case_id="x", toolkit="Shop")
         assert (incident.tools, incident.calls, incident.pins) == (2, 2, 2)
-        assert list(incident.notes) == ["the system prompt is left out, as it belongs to the agent"]
+        assert list(incident.notes) == ["the system prompt is left out, because it belongs to the agent"]
 
     def test_a_text_may_be_recorded_behind_the_calls_of_its_message(self, tmp_path: Path) -> None:
         """A span records the output with the call first, and the next one, of another trace, the input in order."""
@@ -124,7 +124,7 @@ class TestFormats:
         assert [pin.returns for pin in case.pins] == [{"text": "done"}]
         assert case.unlabeled["incident"].answer == ANSWER
         lost = command(write(tmp_path, [*chat_log(), entries[1]]), tmp_path, "--id=y", "--toolkit=Other")
-        assert "note: what was said before a request is not in the file: 1 (request 4)" in lost
+        assert "note: messages before a request are not in the file: 1 (request 4)" in lost
         assert "note: a conversation without a message of a user is left out: 1 (conversation 2)" in lost
 
     def test_bodies_that_were_logged_as_text_are_read(self, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ class TestWorld:
         request["tools"][1]["function"]["parameters"] = {"type": "object", "properties": 7}
         output = command(write(tmp_path, [request]), tmp_path)
         assert "note: an unknown keyword of a JSON Schema is left out: 1 (list_orders)" in output
-        assert "note: parameters that are no usable JSON Schema accept everything: 1 (cancel_order)" in output
+        assert "note: parameters without a usable JSON Schema accept everything: 1 (cancel_order)" in output
 
     @pytest.mark.parametrize(
         ("name", "expected"),
@@ -396,10 +396,13 @@ class TestProblems:
             ('{"a": 1}\n{not json', ":2: is not JSON: Expecting property name"),
             ("[" * 100_000, "is nested too deeply"),
             ('{"resourceSpans": [3, {"scopeSpans": [{"spans": [{"attributes": 3}]}]}]}', "no message of a user"),
-            ('{"messages": [{"role": "user", "content": "Hi"}]}', "contains no tool and no call of one, which a case"),
+            (
+                '{"messages": [{"role": "user", "content": "Hi"}]}',
+                "contains neither tools nor tool calls, which a case",
+            ),
             (
                 json.dumps(chat_log()[:1]).replace("Please", "P" * 1_000_000),
-                "x.toolemu.yaml would have 1,000,231 bytes, and at most 1,000,000 are read; shorten",
+                "x.toolemu.yaml would have 1,000,231 bytes, but at most 1,000,000 are read; shorten",
             ),
             ('{"messages": []}', "contains no message of a user; record the contents of messages"),
         ],
@@ -416,7 +419,7 @@ class TestProblems:
         [
             ({"case_id": "../x"}, '--id "../x": use letters, digits'),
             ({"toolkit": "9"}, '--toolkit "9": use letters and digits, begin with a letter, and use at most 40 char'),
-            ({"never": ["cancel_ordr"]}, "has no call of this tool; did you mean 'cancel_order'?"),
+            ({"never": ["cancel_ordr"]}, "contains no call of this tool; did you mean 'cancel_order'?"),
         ],
     )
     def test_a_wrong_option_is_one_message(self, options: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -427,7 +430,7 @@ class TestProblems:
     def test_no_file_is_replaced_and_none_is_written_then(self, tmp_path: Path) -> None:
         imported(tmp_path, chat_log())
         before = {path: path.read_bytes() for path in tmp_path.rglob("*.yaml")}
-        with pytest.raises(UsageError, match="exists already; choose other names with --id and --toolkit"):
+        with pytest.raises(UsageError, match="already exists; choose other names with --id and --toolkit"):
             imported(tmp_path, chat_log(), toolkit="Other")
         assert {path: path.read_bytes() for path in tmp_path.rglob("*.yaml")} == before
 
@@ -443,7 +446,7 @@ class TestProblems:
     def test_entries_and_conversations_that_are_left_out_are_counted(self, tmp_path: Path) -> None:
         hello = {"messages": [{"role": "user", "content": "Hello"}]}
         output = command(write(tmp_path, [7, {"level": "info"}, hello, chat_request()]), tmp_path)
-        assert "that is no object, or is nested too deeply, is left out: 1 (entry 1)" in output
+        assert "that is not an object, or is nested too deeply, is left out: 1 (entry 1)" in output
         assert "that is neither a span nor a request is left out: 1 (entry 2)" in output
         assert "note: a conversation without tools is left out: 1 (conversation 1)" in output
 

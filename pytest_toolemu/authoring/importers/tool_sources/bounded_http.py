@@ -36,7 +36,7 @@ def require_allowed(url: str, *, offline: bool) -> None:
     except ValueError:
         host, port_is_valid = None, False
     if not host or not port_is_valid or parts.scheme not in ("http", "https"):
-        raise UsageError(f"{truncated(url, 120)}: is not a URL; write it as https://HOST/PATH")
+        raise UsageError(f"{truncated(url, 120)}: is not a URL; write a URL such as https://HOST/PATH")
     if "@" in parts.netloc:
         raise UsageError(
             f"{host}: the URL contains a name or a password; give them with --header 'Authorization: Basic ...'"
@@ -56,7 +56,9 @@ def parsed_headers(lines: Iterable[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _TOKEN.fullmatch(name.strip()) or not value.strip().isprintable():
-            raise UsageError(f"--header {truncated(name, 40)!r}: write it as 'NAME: VALUE', in one line")
+            raise UsageError(
+                f"--header {truncated(name, 40)!r}: is not a header; write it as 'NAME: VALUE', on one line"
+            )
         headers[name.strip()] = str(expanded(value.strip(), os.environ, f"--header {name.strip()}", secret=True))
         REGISTRY.register(headers[name.strip()].rpartition(" ")[2], name.strip())
     return headers
@@ -81,7 +83,7 @@ def _refusal(error: urllib.error.HTTPError, remedies: Mapping[int, str]) -> str:
     with error:
         excerpt = " ".join(error.read(300).decode("utf-8", "replace").split())
     if location := error.headers.get("Location"):
-        return f"redirects to {truncated(location, 200)}; give this URL if you trust it"
+        return f"redirects to {truncated(location, 200)}; use this URL if you trust it"
     return f"HTTP status {error.code}: {excerpt or error.reason}{remedies.get(error.code, '; check the URL')}"
 
 
@@ -122,7 +124,7 @@ class HttpReply:
         while block := self._response.read1(_BLOCK):
             size += len(block)
             if size > MAX_BYTES:
-                raise UsageError(f"{self._name}: the reply has over {MAX_BYTES:,} bytes, which is more than is read")
+                raise UsageError(f"{self._name}: the reply has more than {MAX_BYTES:,} bytes, the maximum that is read")
             yield block
             if time.monotonic() > self._deadline:
                 raise UsageError(f"{self._name}: the reply did not end in time; raise --timeout")

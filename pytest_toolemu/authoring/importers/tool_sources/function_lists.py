@@ -29,8 +29,8 @@ _RETURNS: Final = (
     "outputSchema", "output_schema", "response", "responseJsonSchema", "response_json_schema", "returns",
 )  # fmt: skip
 _READS: Final = (
-    "a JSON list of functions as OpenAI, Anthropic, Gemini, or LangChain take it, a request with such a list, or the "
-    "result of tools/list"
+    "a JSON list of functions in the format of OpenAI, Anthropic, Gemini, or LangChain, a request with such a list, "
+    "or the result of tools/list"
 )
 _MAX_NESTED: Final = 6
 
@@ -62,7 +62,7 @@ def read_file(path: Path, expected: str) -> str:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; this command reads {expected}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path}: is no UTF-8 text; this command reads {expected}") from None
+        raise UsageError(f"{path}: is not UTF-8 text; this command reads {expected}") from None
 
 
 def functions_in(value: Any, notes: Notes, depth: int = 0) -> Iterator[PublishedTool]:

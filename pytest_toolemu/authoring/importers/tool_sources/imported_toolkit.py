@@ -32,7 +32,7 @@ _MAX_ERRORS: Final = 20
 _IDENTIFIERS: Final = re.compile(
     r"(?i)(^|_)(id|key|name|number|owner|path|ref|repo|sha|slug|uri|url|uuid)s?$|[a-z](Id|Key|Name|Path)s?$"
 )
-_NOT_FOUND: Final = "What the arguments name does not exist."
+_NOT_FOUND: Final = "The object named by the arguments does not exist."
 _FAILED: Final = "The call failed; the message says why."
 
 
@@ -44,8 +44,8 @@ def selected(tools: tuple[PublishedTool, ...], only: str) -> tuple[PublishedTool
     if not only:
         if len(tools) > MAX_TOOLS:
             raise UsageError(
-                f"the source has {len(tools):,} tools; select those that the agent has with --only, such as "
-                f"--only '^({re.escape(tools[0].name)}|{re.escape(tools[1].name)})$', or take all with --only ."
+                f"the source has {len(tools):,} tools; select the tools that the agent has with --only, such as "
+                f"--only '^({re.escape(tools[0].name)}|{re.escape(tools[1].name)})$', or select all with --only ."
             )
         return tools
     if not is_expression(only):
@@ -67,7 +67,7 @@ def distinct_tools(tools: Iterable[PublishedTool], notes: Notes) -> dict[str, Pu
         if not CALLABLE_NAME.fullmatch(name):
             name = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:MAX_TOOL_NAME].strip("_") or "tool"
         if provider_name(name) in used:
-            add_note(notes, "a tool is left out, as agents cannot tell its name from that of an earlier one", name)
+            add_note(notes, "a tool is left out, because agents cannot tell its name from an earlier one", name)
             continue
         used.add(provider_name(name))
         distinct[name] = tool

@@ -58,7 +58,7 @@ class ChildProcess:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"{self.name}: cannot be started: {reason}; give the command after '--', as in a shell"
+                f"{self.name}: cannot be started: {reason}; write the command after '--', as in a shell"
             ) from None
         self._errors = b""
         self._reader = threading.Thread(target=self._read_errors, daemon=True)
@@ -87,7 +87,7 @@ class ChildProcess:
             self.process.wait(_SECONDS_OF_ENDING)
         errors = " ".join(self._errors.decode("utf-8", "replace").split())[-600:]
         status = self.process.returncode
-        ended = "is still running" if status is None else f"ended with status {status}"
+        ended = "is still running" if status is None else f"exited with status {status}"
         return f"{ended}; stderr: {errors or 'empty'}"
 
     def _read_errors(self) -> None:
@@ -132,7 +132,7 @@ class McpCommand:
             except queue.Empty:
                 break
             if not line:
-                raise UsageError(f"{self.name}: ended before it answered {method}: {self._child.ending}{self._other}")
+                raise UsageError(f"{self.name}: exited before it answered {method}: {self._child.ending}{self._other}")
             message = self._parsed(line)
             if (reply := reply_to(message, self._requests)) is not None:
                 return reply

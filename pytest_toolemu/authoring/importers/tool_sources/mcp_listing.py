@@ -50,7 +50,7 @@ def list_tools(transport: McpTransport, seconds: float, version: str) -> Publish
     notes: Notes = {}
     tools = _pages(transport, ask, notes)
     if not tools:
-        raise UsageError(f"{transport.name}: the server lists no tools; check that it is the one you mean")
+        raise UsageError(f"{transport.name}: the server lists no tools; check that it is the intended server")
     published = tuple(tool for each in tools if (tool := published_tool(each, notes)) is not None)
     if not published:
         raise UsageError(f"{transport.name}: none of the {len(tools):,} entries in tools/list is a tool with a name")
@@ -70,7 +70,7 @@ def _result(transport: McpTransport, method: str, reply: Json) -> Json:
         raise UsageError(f"{transport.name}: the server refuses {method}: {show(message, 300)}")
     result = reply.get("result")
     if not isinstance(result, dict):
-        raise UsageError(f"{transport.name}: the server's reply to {method} is no object: {show(result)}")
+        raise UsageError(f"{transport.name}: the server's reply to {method} is not an object: {show(result)}")
     return result
 
 
@@ -91,7 +91,7 @@ def _pages(transport: McpTransport, ask: Callable[[str, Json], Json], notes: Not
             break
         cursors.add(cursor)
         params = {"cursor": cursor}
-    add_note(notes, "the list of tools has no end; what came later is left out", f"after {len(tools):,}")
+    add_note(notes, "the list of tools has no end; later tools are left out", f"after {len(tools):,}")
     return tools[:MAX_TOOLS_READ]
 
 
@@ -99,7 +99,7 @@ def published_tool(entry: Any, notes: Notes) -> PublishedTool | None:
     """Return the tool in an entry of ``tools/list``; None if it has no name, or is nested too deeply."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not name or too_deep(entry):
-        add_note(notes, "an entry that is no tool with a name, or is nested too deeply, is left out", show(name, 40))
+        add_note(notes, "an entry that is not a tool with a name, or is nested too deeply, is left out", show(name, 40))
         return None
     annotations = entry.get("annotations")
     hints: Mapping[str, Any] = annotations if isinstance(annotations, dict) else {}

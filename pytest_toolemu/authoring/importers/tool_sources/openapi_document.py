@@ -73,7 +73,7 @@ def operations(document: Json, name: str) -> PublishedToolkit:
     """Return the operations of a document. Raise UsageError if it has none."""
     tools = tuple(_OperationReader(document).tools())
     if not tools:
-        raise UsageError(f"{name}: has no operations below 'paths'; check that it is the document you mean")
+        raise UsageError(f"{name}: has no operations under 'paths'; check that it is the intended document")
     about = document.get("info")
     about = about if isinstance(about, dict) else {}
     title = truncated(str(about.get("title") or Path(name).name.partition(".")[0]), _MAX_NAME)

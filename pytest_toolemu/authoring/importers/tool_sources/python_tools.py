@@ -52,7 +52,7 @@ def published_tools_of(value: Any, notes: Notes, depth: int = 0) -> Iterator[Pub
     """Yield the tools in an object. ``notes`` receives what is no known kind of tool."""
     for name in _ELSEWHERE:
         if isinstance(part := getattr(value, name, None), list) and part:
-            add_note(notes, "tools that an agent has only through others are left out; import them, too", name)
+            add_note(notes, "tools that an agent has only through other agents are left out; import them, too", name)
     inner = _inner(value)
     definition = _definition(value)
     if definition is not None:
@@ -63,7 +63,7 @@ def published_tools_of(value: Any, notes: Notes, depth: int = 0) -> Iterator[Pub
     elif callable(value) and hasattr(value, "__name__") and not isinstance(value, type):
         yield _function(value)
     elif depth:
-        add_note(notes, "an object that is no known kind of tool is left out", type(value).__name__)
+        add_note(notes, "an object that is not a known kind of tool is left out", type(value).__name__)
 
 
 def _inner(value: Any) -> list[Any] | None:

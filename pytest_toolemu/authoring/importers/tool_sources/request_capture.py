@@ -29,7 +29,7 @@ from pytest_toolemu.formats.yaml_document import too_deep
 
 _KEY: Final = "recorded-by-toolemu"
 _LOG: Final = 600
-_RECORDED: Final = "toolemu has recorded the tools of this request and sends no reply; the agent can end here"
+_RECORDED: Final = "toolemu has recorded the tools of this request and sends no reply; the agent can exit now"
 _NO_TOOLS: Final = "toolemu records requests with tools and sends no replies; this request has no tools"
 
 
@@ -52,7 +52,7 @@ async def _capture(command: Sequence[str], seconds: float) -> PublishedToolkit:
             status = program.status
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{name}: cannot be started: {reason}; give the command after '--', as in a shell") from None
+        raise UsageError(f"{name}: cannot be started: {reason}; write the command after '--', as in a shell") from None
     finally:
         server.close()
     if not endpoint.recorded.done():
@@ -63,7 +63,7 @@ async def _capture(command: Sequence[str], seconds: float) -> PublishedToolkit:
 
 
 def _failure(requests: int, status: int | None, seconds: float, program: RunningProgram) -> str:
-    ending = f"did not end within {seconds:g} s" if status is None else f"ended with status {status}"
+    ending = f"did not exit within {seconds:g} s" if status is None else f"exited with status {status}"
     if requests:
         problem = f"sent {counted(requests, 'request')} to a model, but none with tools that it executes itself"
         remedy = "give it a task for which it offers its tools"

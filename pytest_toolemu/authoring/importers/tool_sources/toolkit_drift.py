@@ -27,7 +27,7 @@ def differences(published: PublishedToolkit, path: Path, only: str) -> list[str]
     """
     name = toolkit_name(path)
     if not path.is_file():
-        raise UsageError(f"{path}: does not exist; write it first, without --diff, or name another file with --into")
+        raise UsageError(f"{path}: does not exist; first write it without --diff, or name another file with --into")
     chosen = selected(published.tools, only)
     now = {tool["call_as"]: tool for tool in toolkit_of(published, chosen, name)["tools"]}
     kept = {

@@ -32,8 +32,8 @@ def toolkit_name(path: Path) -> str:
     name = path.name.removesuffix(SUFFIX)
     if not path.name.endswith(SUFFIX) or not NAME.fullmatch(name):
         raise UsageError(
-            f"--into {path}: the file's name must be NAME{SUFFIX}, and NAME has at most 40 letters and digits and "
-            "begins with a letter; choose another one"
+            f"--into {path}: the file's name must be NAME{SUFFIX}, where NAME has at most 40 letters and digits and "
+            "begins with a letter; choose another name"
         )
     return name
 
@@ -43,9 +43,7 @@ def write_toolkit(path: Path, toolkit: Mapping[str, Any], origin: str) -> None:
     # As JSON, because writing megabytes of YAML takes seconds; the file is a little larger.
     text = "" if _size(json.dumps(toolkit, ensure_ascii=False)) > MAX_BYTES else toolkit_text(path, toolkit, origin)
     if not text or _size(text) > MAX_BYTES:
-        raise UsageError(
-            f"{path}: would have more than the {MAX_BYTES:,} bytes that are read; select fewer tools with --only"
-        )
+        raise UsageError(f"{path}: would exceed the maximum of {MAX_BYTES:,} bytes; select fewer tools with --only")
     check_text(path, text)
     try:
         is_new = create_text(path, text)
@@ -53,7 +51,7 @@ def write_toolkit(path: Path, toolkit: Mapping[str, Any], origin: str) -> None:
         raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another file with --into") from None
     if not is_new:
         raise UsageError(
-            f"{path}: exists already, and is not changed; compare it with --diff, delete it, or choose another file "
+            f"{path}: already exists and was not changed; compare it with --diff, delete it, or choose another file "
             "with --into"
         )
 
@@ -67,11 +65,11 @@ def check_text(path: Path, text: str) -> Toolkit:
     try:
         toolkit = Document.parse(text, path).build(Toolkit)
     except DocumentError as error:
-        raise UsageError(f"the tools cannot become a toolkit; leave the named one out with --only: {error}") from None
+        raise UsageError(f"the tools do not form a valid toolkit; exclude the named one with --only: {error}") from None
     for tool in toolkit.tools:
         for part in (tool.parameters, tool.returns):
             for _, message in unknown_keywords(part):
-                raise UsageError(f"{tool.name}: {message}; leave the tool out with --only")
+                raise UsageError(f"{tool.name}: {message}; exclude the tool with --only")
     return toolkit
 
 
@@ -83,7 +81,7 @@ def toolkit_text(path: Path, toolkit: Mapping[str, Any], origin: str) -> str:
         f"# yaml-language-server: $schema={schema_reference(path, 'toolkit')}",
         f"# {counted(len(toolkit['tools']), 'tool')} of {source}.",
         "# Nothing is executed: the emulator answers calls. Agents call each tool by the name in `call_as`.",
-        "# `inferred` lists what is guessed. Check these parts, correct them, and remove `inferred`; until then,",
+        "# `inferred` lists the parts that are guesses. Check and correct them, and remove `inferred`; until then,",
         "# `toolemu lint` warns. The same import with --diff shows what has changed in the source.",
     ]
     return "\n".join([*lines, dump(head) + "tools:", *map(_tool_text, toolkit["tools"]), ""])

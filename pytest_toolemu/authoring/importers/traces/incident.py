@@ -66,7 +66,7 @@ def import_trace(
     conversations = read_conversations(source, file_notes)
     called = dict.fromkeys(call.name for conversation in conversations for call in conversation.calls)
     if unknown := [name for name in never if name not in called]:
-        raise UsageError(f"--never {unknown[0]}: the trace has no call of this tool{closest(unknown[0], called)}")
+        raise UsageError(f"--never {unknown[0]}: the trace contains no call of this tool{closest(unknown[0], called)}")
     incidents = [
         _incident(
             conversation,
@@ -81,7 +81,7 @@ def import_trace(
     for incident, files in incidents:
         for path in files:
             if path.exists():
-                raise UsageError(f"{path}: exists already; choose other names with --id and --toolkit")
+                raise UsageError(f"{path}: already exists; choose other names with --id and --toolkit")
         _check(source, incident, files)
     for _, files in incidents:
         for path, text in files.items():
@@ -114,7 +114,7 @@ def _check(source: Path, incident: ImportedIncident, files: dict[Path, str]) -> 
         for path, text in files.items():
             if (size := len(text.encode())) > MAX_BYTES:
                 raise UsageError(
-                    f"{source}: {path.name} would have {size:,} bytes, and at most {MAX_BYTES:,} are read; shorten the "
+                    f"{source}: {path.name} would have {size:,} bytes, but at most {MAX_BYTES:,} are read; shorten "
                     "long texts in the trace"
                 )
             copy = Path(folder, path.parent.name, path.name)
@@ -124,7 +124,7 @@ def _check(source: Path, incident: ImportedIncident, files: dict[Path, str]) -> 
             build_case(Document.read(Path(folder, "cases", incident.case.name)))
         except DocumentError as error:
             messages = "; ".join(message.replace(folder, "") for _, _, message in error.problems)
-            raise UsageError(f"{source}: cannot become {incident.case.name}: {messages}") from None
+            raise UsageError(f"{source}: cannot be converted to {incident.case.name}: {messages}") from None
 
 
 def _incident(
@@ -178,7 +178,7 @@ def _case(
     if len(messages) > 1:
         add_note(notes, "messages of the user after the first one become part of the instruction", str(len(messages)))
     if any(event.kind == "system" for event in conversation.events):
-        add_note(notes, "the system prompt is left out, as it belongs to the agent", "instructions")
+        add_note(notes, "the system prompt is left out, because it belongs to the agent", "instructions")
     instruction = "\n\n".join(message.strip() for message in messages)
     full = {name: f"{toolkit_name}.{tool['name']}" for name, tool in tools.items()}
     usable: list[ObservedCall] = []

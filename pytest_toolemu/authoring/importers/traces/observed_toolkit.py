@@ -106,7 +106,7 @@ def _parameters(tool: ObservedTool, calls: list[ObservedCall], notes: Notes) -> 
             add_note(notes, "an unknown keyword of a JSON Schema is left out", tool.name)
         if schema["type"] == "object" and not schema_problem(schema):
             return schema
-        add_note(notes, "parameters that are no usable JSON Schema accept everything", tool.name)
+        add_note(notes, "parameters without a usable JSON Schema accept everything", tool.name)
         return {"type": "object", "properties": {}}
     schema = observed_schema([call.arguments for call in calls])
     return {**schema, "required": []}

@@ -40,7 +40,7 @@ def conversations_in(entries: Iterable[Json], notes: Notes) -> list[Conversation
                 events = [*responses[previous].events, *events]
                 tools = tools or responses[previous].tools
             else:
-                add_note(notes, "what was said before a request is not in the file", _location(conversations))
+                add_note(notes, "messages before a request are not in the file", _location(conversations))
         conversations.append(Conversation(events, tools))
         if isinstance(response.get("id"), str):
             responses[response["id"]] = conversations[-1]

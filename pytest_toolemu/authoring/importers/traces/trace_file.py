@@ -70,7 +70,7 @@ def _complete(path: Path, conversations: list[Conversation], notes: Notes) -> li
         )
     if not complete:
         raise UsageError(
-            f"{path}: contains no tool and no call of one, which a case needs; import a trace of an agent with tools"
+            f"{path}: contains neither tools nor tool calls, which a case needs; import a trace of an agent with tools"
         )
     return complete
 
@@ -87,7 +87,7 @@ def _entries(path: Path, notes: Notes) -> dict[int, Json]:
         if isinstance(entry, dict) and not too_deep(entry):
             entries[number] = entry
         else:
-            kind = "an entry of the file that is no object, or is nested too deeply, is left out"
+            kind = "an entry of the file that is not an object, or is nested too deeply, is left out"
             add_note(notes, kind, f"entry {number}")
     return entries
 
@@ -98,7 +98,7 @@ def _values(path: Path) -> list[Any]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; name a file with a trace") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path}: is no UTF-8 text; this command reads {_READS}") from None
+        raise UsageError(f"{path}: is not UTF-8 text; this command reads {_READS}") from None
     try:
         return list(load_values(text))
     except json.JSONDecodeError as error:
