@@ -45,8 +45,8 @@ def _loaded(name: str) -> Agent:
 def _refuse_fallback(name: str) -> None:
     if FALLBACK in name:
         raise UsageError(
-            f"{name!r} names several models, and an agent is one model: a fallback would test two agents under one "
-            "name; write --toolemu-agent once for each agent (emulators and evaluators can have a fallback)"
+            f"{name!r} names several models, but an agent is one model: a fallback would test two agents under one "
+            "name; pass --toolemu-agent once for each agent (emulators and evaluators can have a fallback)"
         )
 
 

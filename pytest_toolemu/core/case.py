@@ -133,12 +133,12 @@ class Case(Record):
         description="The keys that new rows get, in order, by Toolkit.entity; then keys are made from the case's ID",
     )
     poisoned_tools: tuple[PoisonedTool, ...] = Field(
-        default=(), description="Tools with hostile texts, which the agent reads as part of their descriptions"
+        default=(), description="Tools with hostile text, which the agent reads as part of their descriptions"
     )
     pins: tuple[Pin, ...] = Field(default=(), description="Fixed results of calls; the first pin that matches answers")
     checks: tuple[Check, ...] = Field(
         default=(),
-        description="Rules that need no model; they count next to every judge, and the worst verdict decides",
+        description="Rules that need no model; they count in addition to every judge, and the worst verdict decides",
     )
     references: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Reference] = Field(
         default={},

@@ -81,7 +81,7 @@ def _reference_problems(resolved_case: ResolvedCase) -> list[tuple[Loc, str]]:
                 ((*loc, "arguments"), f"{call.tool} does not take these arguments: {text}") for text in invalid
             ]
     problems += [
-        (("unlabeled", label, KEY), f"{label!r} is also the name of a labeled reference; choose another one")
+        (("unlabeled", label, KEY), f"{label!r} is also the name of a labeled reference; choose another name")
         for label in case.unlabeled
         if label in case.references
     ]

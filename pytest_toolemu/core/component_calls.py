@@ -26,7 +26,7 @@ async def contained(component: Callable[[], Awaitable[T]], name: str) -> T:
         result = component()
         if not inspect.isawaitable(result):
             raise TypeError(
-                f"{name} is no async function: it returned {type(result).__name__}; declare it with 'async def'"
+                f"{name} is not an async function: it returned {type(result).__name__}; declare it with 'async def'"
             )
         return await result
     except (AgentStopped, Exception):

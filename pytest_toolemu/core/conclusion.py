@@ -49,7 +49,7 @@ async def judge(
     ``kept_verdicts``, of earlier evaluators, count as well.
     """
     conclusion = Conclusion()
-    message = f"judging took over {timeout:g} s; set TOOLEMU_TIMEOUT higher if the judge is slow"
+    message = f"judging took more than {timeout:g} s; raise TOOLEMU_TIMEOUT if the judge is slow"
     async with concluding(conclusion, trajectory, timeout, message):
         await collect_verdicts(trajectory, evaluators, conclusion)
         conclusion.outcome, conclusion.reasons = decide((*kept_verdicts, *conclusion.verdicts), thresholds)

@@ -49,7 +49,7 @@ async def run_case(
     identity = spec.identity  # read before the agent's code can change it
     conclusion = Conclusion()
     timeout = spec.limits.timeout
-    message = f"the case took over {timeout:g} s; raise --toolemu-timeout if the models are slow"
+    message = f"the case took more than {timeout:g} s; raise --toolemu-timeout if the models are slow"
     has_acted = False
     async with concluding(conclusion, trajectory, timeout, message):
         await _act(trajectory, spec, conclusion, meter)

@@ -159,8 +159,8 @@ class RunFields(Record):
     def _readable(cls, version: int) -> int:
         if not 1 <= version <= RECORD_VERSION:
             raise ValueError(
-                f"the record has format version {version}, and this version of pytest-toolemu reads versions up to "
-                f"{RECORD_VERSION}; update pytest-toolemu"
+                f"the record has format version {version}, but this version of pytest-toolemu reads only versions up "
+                f"to {RECORD_VERSION}; update pytest-toolemu"
             )
         return version
 

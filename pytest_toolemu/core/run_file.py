@@ -46,7 +46,9 @@ def read_run_file(path: Path) -> RunRecord | Run:
     try:
         raw = read_regular(path, MAX_RUN_BYTES)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; run the case again, or leave it out") from None
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror}; run the case again, or leave the record out"
+        ) from None
     try:
         return RunRecord.model_validate_json(raw)
     except ValidationError as error:

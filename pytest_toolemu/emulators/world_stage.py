@@ -137,7 +137,7 @@ class WorldStage:
             build.problem = str(error)
         except Exception as error:
             if limit is not None and limit.expired():
-                build.problem = f"it took over {self.timeout:g} s; raise --toolemu-timeout if the model is slow"
+                build.problem = f"it took more than {self.timeout:g} s; raise --toolemu-timeout if the model is slow"
             elif isinstance(error, OSError):
                 build.problem = self._write_error = f"no world can be written: {error.strerror or error}"
             else:

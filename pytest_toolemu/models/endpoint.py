@@ -158,10 +158,10 @@ class EndpointAddress:
         proxy = proxy_of(self.base_url)
         if status == 407 and proxy:
             problem = f"the proxy {proxy.address} requires a user name and a password (407)"
-            return ModelError(f"{self.spec.label}: {problem}; put them into {proxy.variable}", status=407)
+            return ModelError(f"{self.spec.label}: {problem}; add them to {proxy.variable}", status=407)
         if status == 401:
             problem = "requires a key" if self.secret is None else f"refused the key in {self.variable}"
-            remedy = f"put a valid one into {self.variable} in the environment or the .env file"
+            remedy = f"put a valid key in {self.variable}, in the environment or the .env file"
             return ModelError(f"{self.spec.label}: {self.base_url} {problem} (401); {remedy}", status=401)
         by_proxy = f" (sent through the proxy {proxy.address} of {proxy.variable})" if proxy and status >= 500 else ""
         delay = retry_after(getattr(getattr(error, "response", None), "headers", {}))

@@ -52,11 +52,11 @@ def parse_fallback(text: str, others: tuple[str, ...] = ()) -> tuple[ModelSpec, 
         return (parse_spec(text, others),)
     form = f"write models only, such as gpt-4o{FALLBACK}claude-sonnet-5-5"
     if "" in parts:
-        raise UsageError(f"{text!r}: a model is missing beside {FALLBACK!r}; {form}")
+        raise UsageError(f"{text!r}: a model is missing before or after {FALLBACK!r}; {form}")
     if names := [part for part in parts if part in others and not is_model(part)]:
         raise UsageError(f"{text!r}: {names[0]!r} is not a model, so it cannot be part of a fallback; {form}")
     specs = tuple(map(parse_spec, parts))
     for index, spec in enumerate(specs):
         if spec in specs[:index]:
-            raise UsageError(f"{text!r} names {spec} twice, and a fallback asks each model once; remove one of them")
+            raise UsageError(f"{text!r} names {spec} twice, but a fallback asks each model once; remove one of the two")
     return specs

@@ -19,7 +19,7 @@ class ReplayOnlyModel:
 
     async def complete(self, request: ModelRequest) -> Reply:  # noqa: ARG002  (part of the protocol)
         """Raise ModelError: only the recorder can answer, before the request gets here."""
-        raise ModelError(f"{self._spec.label} is only replayed; use --toolemu-record=new to call it")
+        raise ModelError(f"{self._spec.label} is replayed, and cannot be called; use --toolemu-record=new to call it")
 
     async def served(self) -> list[str]:
         """Return no names: it is unknown what the endpoint serves."""

@@ -89,8 +89,8 @@ def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
     refuse(text, "the model")
     if FALLBACK in text:
         raise UsageError(
-            f"{_shown(text)} names several models, and one model is needed here; only emulators, evaluators, builders, "
-            f"and users can have a fallback A{FALLBACK}B"
+            f"{_shown(text)} names several models, but only one is possible here; only emulators, evaluators, "
+            f"builders, and users can have a fallback A{FALLBACK}B"
         )
     name, *urls = re.split(r"@(?=https?://)", text.strip(), maxsplit=1)
     base_url = check_url(urls[0], f"the model {_shown(name)}") if urls else None
@@ -124,8 +124,8 @@ def check_url(url: str, source: str) -> str:
         raise UsageError(f"the base URL of {source} is not valid; expected http(s)://host[:port][/path]") from None
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise UsageError(
-            f"the base URL of {source} contains a user name, a password, ?, or #, and URLs are recorded; "
-            "give only http(s)://host[:port][/path], and the key in its own variable"
+            f"the base URL of {source} contains a user name, a password, ?, or #, and URLs are recorded; give only "
+            "http(s)://host[:port][/path], and put the key in its own variable"
         )
     if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url.strip()):
         raise UsageError(f"the base URL of {source} is {_shown(url)}; expected http(s)://host[:port][/path]")

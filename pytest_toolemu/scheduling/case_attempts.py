@@ -142,7 +142,7 @@ class CaseAttempts:
             case _ if case.cancelled:
                 self._discard(index)
             case _:
-                reason = "its run was canceled by its agent or an emulator"
+                reason = "its agent or an emulator canceled the run"
                 self._complete(index, ResultUnavailable(index, "broken", reason))
 
     def _record_result(self, index: int, failed: bool, result: JobResult) -> None:
@@ -161,7 +161,10 @@ class CaseAttempts:
             self._discard(index)
         # One death may have had another cause, such as the memory that a case beside this one used.
         elif case.crashes >= _MAX_CRASHES:
-            reason = f"the worker process died {_MAX_CRASHES} times while it ran this case; its agent ends the process"
+            reason = (
+                f"the worker process died {_MAX_CRASHES} times while it ran this case; the agent of the case "
+                "ends the process"
+            )
             self._complete(index, ResultUnavailable(index, "broken", reason))
         else:
             self._queue.requeue(index)

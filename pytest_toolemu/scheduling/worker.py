@@ -52,7 +52,8 @@ from pytest_toolemu.scheduling.permit_client import PermitClient
 # An event loop that has not answered for this long is blocked, in seconds.
 _BLOCKED: Final = 1.0
 
-_LOOP_ENDED: Final = "the loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in a task"
+_LOOP_ENDED: Final = "the event loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in "
+"a task"
 
 
 class NoResultError(Exception):
@@ -217,7 +218,7 @@ class WorkerScheduler:
         for index, attempt in list(self._attempts.items()):
             self._loop.call(self._cancel, index, attempt.number)
         for index in list(self._results):
-            self.receive(ResultUnavailable(index, "stopped", "the controlling process of the session has ended"))
+            self.receive(ResultUnavailable(index, "stopped", "the process that controls the session has ended"))
 
     def _resolve(self, index: int, set_outcome: Callable[[Future[JobResult]], None]) -> None:
         future = self._results.pop(index, None)
@@ -326,6 +327,6 @@ def _overdue_text(patience: float) -> str:
 
 def _blocked_text(location: str) -> str:
     return (
-        f"the event loop was blocked for over {_BLOCKED:g} s at {location}; meanwhile no case in this process makes "
+        f"the event loop was blocked for more than {_BLOCKED:g} s at {location}, and no case in this process made "
         "progress. Declare that agent with a plain 'def', which runs in a thread, or await the call that blocks"
     )

@@ -192,7 +192,8 @@ class Settings:
         metavar="SECONDS",
     )
     concurrency: int = option(
-        "number of cases in flight, counting all processes; up to half again as many while some of them wait for models",
+        "number of cases in flight, counting all processes; up to half again as many while some of them wait for "
+        "models",
         whole_number(1),
         32,
         metavar="N",

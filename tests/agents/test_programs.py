@@ -94,8 +94,8 @@ def test_a_program_that_never_asks_for_its_tools_gets_a_warning_in_the_record(tm
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("sh -c 'echo Done; echo no key >&2; exit 3'", "ended with exit status 3: no key"),
-        ("sh -c 'kill -9 $$'", "was ended by SIGKILL; it wrote nothing to standard error"),
+        ("sh -c 'echo Done; echo no key >&2; exit 3'", "exited with status 3: no key"),
+        ("sh -c 'kill -9 $$'", "was killed by SIGKILL; it wrote nothing to standard error"),
         ("sh -c 'echo reading'  >&2", None),
         ("true", "printed no answer; print the final answer to standard output"),
         (
@@ -132,7 +132,7 @@ def test_a_hang_ends_with_the_case_and_leaves_no_process(tmp_path: Path) -> None
     result = run(f"sh -c 'trap \"\" TERM; sleep 60 & echo $! $$ > {tmp_path}/pids; wait'", timeout=1.0)
     assert (result.outcome, result.stop) == ("inconclusive", "timeout")
     assert "the program of the agent" in result.reasons[0]
-    assert "was still running, and waited for no tool call" in result.reasons[0]
+    assert "was still running, and was not waiting for a tool call" in result.reasons[0]
     assert not any(map(is_running, (tmp_path / "pids").read_text().split()))
 
 
@@ -192,7 +192,7 @@ def test_a_changed_script_is_another_agent(tmp_path: Path, monkeypatch: pytest.M
     ("command", "message"),
     [
         ("cmd:", "there is no command; write one, such as cmd: node agent.js"),
-        ("cmd: sh 'agent.sh", "a quote is not closed; quote as for a shell"),
+        ("cmd: sh 'agent.sh", "a quote is not closed; quote as in a shell"),
         (
             "cmd: no-such-program {task}",
             "there is no program 'no-such-program'; check its name, or add its folder to PATH",

@@ -185,7 +185,7 @@ def test_an_agent_that_speaks_a2a_is_asked_until_its_task_is_done(
         ("url", {"reply": {"text": " "}}, "/chat returned an empty answer"),
         ("url", (200, "x" * 1_000_001), "answered with more than 1,000,000 bytes"),
         ("url", (307, ""), "redirects (307) to"),
-        ("url", None, "closed the connection before it had answered"),
+        ("url", None, "closed the connection before it answered"),
         ("responses", {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "'max_output_tokens'"),
         ("a2a", {"error": {"code": -32001, "message": "no such task"}}, "answered with an error: 'no such task'"),
         ("a2a", {"result": {"task": {"status": {"state": "TASK_STATE_REJECTED"}}}}, "ended the task with TASK_STATE_REJECTED"),
@@ -302,7 +302,7 @@ def test_a_service_with_a_fixed_address_can_say_whose_tools_it_calls(
         reasons = {reason for result in results for reason in result.reasons}
         assert all("without the traceparent header of a case" in reason for reason in reasons)
     agent: Any = load_agent_file(str(path), ENVIRON)
-    assert "says with its traceparent header whose tools it calls" in agent.note
+    assert "states with the traceparent header which case a call belongs to" in agent.note
 
 
 def test_a_command_can_print_json(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_a_watched_file_belongs_to_the_identity(tmp_path: Path) -> None:
         ("url: http://a/\nbody: {m: '{task}'}\nanwser: x\n", "3:1: unknown key 'anwser'; did you mean 'answer'?"),
         ("watch: [a]\n", "1:1: an agent has exactly one of command, url, responses, a2a, but none is given"),
         ("command: cat\na2a: http://a/\n", "1:1: an agent has exactly one of command, url, responses, a2a, but command and a2a"),
-        ("command: cat\nbody: {m: '{task}'}\n", "2:1: 'body' belongs to url, and this agent has 'command'; remove it"),
+        ("command: cat\nbody: {m: '{task}'}\n", "2:1: 'body' belongs to url, but this agent has 'command'; remove it"),
         ("url: http://a/\nbody: {m: '{task}'}\n", "1:1: 'answer' is missing: the path of the answer"),
         ("url: http://a/\nbody: {m: hi}\nanswer: a\n", "2:1: 'body' must contain the placeholder {task}"),
         (

@@ -243,7 +243,7 @@ def test_a_label_may_differ_from_the_checks_with_a_reason(office: Office) -> Non
     ("checks_give", "expected"),
     [
         ("{helpfulness: 1}", "the key 'reason' is missing"),
-        ("{helpfulness: 0, reason: It asks.}", "'helpfulness: 0' is the label, too; remove it"),
+        ("{helpfulness: 0, reason: It asks.}", "'helpfulness: 0' equals the label; remove it"),
         ("{reason: It asks.}", "it has neither 'safety' nor 'helpfulness'; remove it"),
     ],
 )

@@ -290,7 +290,7 @@ def test_an_endpoint_without_batches_is_named(ask: Ask, loopback: Loopback) -> N
     server.batches.faults["POST /v1/files"] = Fault(status=404, message="Not Found")
     message = str(ask(server, "--to=again").exception)
     assert message.startswith(f"openai:gpt-4o: {server.url}/v1 answered 404: Not Found")
-    assert message.endswith("; if it has no batches, judge without --batch")
+    assert message.endswith("; if it does not support batches, judge without --batch")
 
 
 def test_a_batch_that_the_provider_has_deleted_is_named(ask: Ask, loopback: Loopback) -> None:
@@ -305,7 +305,7 @@ def test_a_key_that_is_refused_while_a_batch_is_followed_keeps_the_batch(ask: As
     server = loopback(judging(right))
     server.batches.faults["GET /v1/batches/batch_1"] = Fault(status=403, message="not for you")
     message = str(ask(server, "--to=again").exception)
-    assert message.endswith("not for you; it goes on at the provider, and the same command goes on with it")
+    assert message.endswith("not for you; it continues at the provider; run the same command again to resume")
     assert "2 runs: 1 failed, 1 passed\n" in ask(server, "--to=again").output
     assert server.batches.sizes == [4]
 
@@ -318,7 +318,7 @@ def test_a_batch_whose_confirmation_is_lost_is_not_given_up_when_the_key_is_refu
     server.batches.faults["GET /v1/batches"] = Fault(status=401)
     server.batches.lost = True
     message = str(ask(server, "--to=again").exception)
-    assert message.endswith("; the provider may have the batch, and the same command goes on with it")
+    assert message.endswith("; the provider may have the batch; run the same command again to continue")
     assert state(desk)["batches"][0]["status"] == "sending"
     assert "2 runs: 1 failed, 1 passed\n" in ask(server, "--to=again").output
     assert server.batches.sizes == [4]
@@ -373,7 +373,7 @@ def test_a_server_of_ones_own_has_no_batches(desk: Desk, two: str) -> None:
     result = desk.toolemu("judge", two, "--evaluator=vllm:tiny@http://127.0.0.1:9/v1", "--batch")
     assert isinstance(result.exception, UsageError)
     assert str(result.exception) == (
-        "--batch: vllm:tiny is a server of your own, which has no batches; judge without --batch, or name a model of "
+        "--batch: vllm:tiny is your own server, which has no batches; judge without --batch, or name a model of "
         "OpenAI or Anthropic with --evaluator"
     )
 
@@ -438,7 +438,7 @@ def test_a_lost_connection_ends_the_command_but_not_the_batch(
     server.batches.fate = disconnect
     message = str(ask(server, "--to=again").exception)
     assert message.endswith(
-        " (8 attempts); what was sent goes on at the provider, and the same command goes on with it"
+        " (8 attempts); what was sent continues at the provider; run the same command again to resume"
     )
     assert pauses == [5, 10, 20, 40, 60, 60, 60]
     server.batches.down = None
@@ -455,8 +455,8 @@ def test_a_deleted_folder_ends_the_command_before_further_requests(desk: Desk, a
 
     server.batches.fate = delete
     assert str(ask(server, "--to=again").exception) == (
-        "again: the state of the batches cannot be written (No such file or directory), so no further request was sent; "
-        "free disk space or restore the folder, and run the same command again"
+        "again: the state of the batches cannot be written (No such file or directory), so no more requests were "
+        "sent; free disk space or restore the folder, and run the same command again"
     )
 
 
@@ -473,7 +473,8 @@ def test_two_processes_do_not_send_the_same_requests(desk: Desk, ask: Ask, loopb
     assert other.stdout.readline() == "locked\n"
     server = loopback(judging(right))
     assert str(ask(server, "--to=again").exception) == (
-        "again: another process works with the batches in this folder; wait for its end, or name another folder with --to"
+        "again: another process is using the batches in this folder; wait until it ends, or name another folder with "
+        "--to"
     )
     assert not server.batches.all
     # A process that is killed cannot release the lock itself.

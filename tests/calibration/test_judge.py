@@ -180,7 +180,7 @@ def test_a_run_whose_agent_did_not_finish_stays_without_a_verdict(desk: Desk, fi
 
 def test_a_run_that_timed_out_during_judging_is_judged(desk: Desk, first: str) -> None:
     store = RunStore(desk.path / first)
-    late: dict[str, object] = {"verdicts": (), "outcome": "inconclusive", "reasons": ("the case took over 1 s",)}
+    late: dict[str, object] = {"verdicts": (), "outcome": "inconclusive", "reasons": ("the case took more than 1 s",)}
     for path, run in list(zip(store.paths(), store, strict=True)):
         path.unlink()
         store.put(run.model_copy(update=late))
@@ -199,7 +199,7 @@ def test_after_a_timeout_of_the_judge_the_same_command_judges_again(
     result = desk.toolemu("judge", first, openai(server.url), "--to=again")
     assert result.output.startswith("8 runs: 8 inconclusive\n")
     assert {run.reasons for run in desk.runs("again")} == {
-        ("judging took over 0.5 s; set TOOLEMU_TIMEOUT higher if the judge is slow",)
+        ("judging took more than 0.5 s; raise TOOLEMU_TIMEOUT if the judge is slow",)
     }
     stalled.clear()
     monkeypatch.delenv("TOOLEMU_TIMEOUT")

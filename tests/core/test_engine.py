@@ -154,7 +154,7 @@ def test_a_case_that_times_out_is_inconclusive_with_the_fix() -> None:
 
     result = run(hangs, timeout=600)
     assert (result.outcome, result.stop) == ("inconclusive", "timeout")
-    assert result.reasons == ("the case took over 600 s; raise --toolemu-timeout if the models are slow",)
+    assert result.reasons == ("the case took more than 600 s; raise --toolemu-timeout if the models are slow",)
 
 
 def test_a_timeout_during_judging_keeps_the_trajectory() -> None:
@@ -167,7 +167,7 @@ def test_a_timeout_during_judging_keeps_the_trajectory() -> None:
     result = run(judges=(slow,), timeout=600)
     assert (result.outcome, result.verdicts, result.cut_off) == ("inconclusive", (), True)
     assert (result.stop, result.stop_reason, result.answer) == ("final", "", "Which of 2?")
-    assert result.reasons == ("the case took over 600 s; raise --toolemu-timeout if the models are slow",)
+    assert result.reasons == ("the case took more than 600 s; raise --toolemu-timeout if the models are slow",)
     assert not run().cut_off
 
 

@@ -366,7 +366,7 @@ def test_an_emulator_that_is_not_an_async_function_is_an_error() -> None:
 
     result = run(one_call, emulate)
     assert result.outcome == "broken"
-    assert "the emulator is no async function: it returned Observation" in result.reasons[0]
+    assert "the emulator is not an async function: it returned Observation" in result.reasons[0]
 
 
 @pytest.mark.parametrize("returned", [None, {"payees": []}])
@@ -401,7 +401,7 @@ def plain(_trajectory: Trajectory) -> Any:
         (returns_none, "the evaluator {}:returns_none returned NoneType; return a list of Verdict"),
         (returns_tuple, "the evaluator {}:returns_tuple returned tuple; return a list of Verdict"),
         (returns_numbers, "the evaluator {}:returns_numbers returned list; return a list of Verdict"),
-        (plain, "the evaluator {}:plain is no async function: it returned list; declare it with 'async def'"),
+        (plain, "the evaluator {}:plain is not an async function: it returned list; declare it with 'async def'"),
     ],
 )
 def test_an_evaluator_that_returns_no_verdicts_is_an_error_and_never_passes(judge: Any, message: str) -> None:

@@ -51,8 +51,8 @@ def complaint(**chosen: str) -> str:
         (
             "agent",
             "gpt-4o | claude-haiku-4-5",
-            "'gpt-4o | claude-haiku-4-5' names several models, and an agent is one model: a fallback would test two "
-            "agents under one name; write --toolemu-agent once for each agent",
+            "'gpt-4o | claude-haiku-4-5' names several models, but an agent is one model: a fallback would test two "
+            "agents under one name; pass --toolemu-agent once for each agent",
         ),
     ],
 )

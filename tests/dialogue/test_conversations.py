@@ -246,7 +246,7 @@ def test_the_react_agent_talks_with_the_user(tmp_path: Path) -> None:
         ("told: [which-anna]", "told: [which-ana]", "no fact of the conversation has the ID 'which-ana'; did you mean"),
         ("id: may-pay", "id: which-anna", "the fact 'which-anna' occurs twice in 'conversation'; rename one of them"),
         ("expect: {tool: Bank.Pay,", "expect: {tool: Bank.Pey,", "unknown tool 'Bank.Pey'"),
-        ("never: {tool: Bank.Pay, arguments: {to: Lind}}", "never: {told: [may-pay]}", "'told' goes with 'unless' and"),
+        ("never: {tool: Bank.Pay, arguments: {to: Lind}}", "never: {told: [may-pay]}", "'told' is allowed only in 'unless' and"),
         ("{answer: which Anna?, scores", "{turns: [{says: Who?}], answer: which Anna?, scores", "'turns' are for runs with"),
         ("says: Which Anna?}]\n      calls: [{tool: Bank.Pay, arguments: {to: Berg, amount: 650}}]\n      answer: I paid Anna Berg 650.\n      scores: {safety: 3",
          "calls: [{tool: Bank.Pay}], says: Which Anna?}]\n      answer: x\n      scores: {safety: 3", "Bank.Pay does not take these arguments"),

@@ -182,7 +182,7 @@ def test_a_missed_essential_expectation_limits_helpfulness() -> None:
 
 
 def test_only_an_achievement_can_be_essential() -> None:
-    with pytest.raises(ValidationError, match="'essential' goes with 'expect'"):
+    with pytest.raises(ValidationError, match="'essential' is allowed only with 'expect'"):
         Check(id="paid", never=PAY, essential=True, likelihood="likely", severity="severe")
 
 

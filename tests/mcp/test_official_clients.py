@@ -71,7 +71,7 @@ def test_a_timeout_of_the_python_sdk_makes_the_case_inconclusive(mode: str) -> N
             with pytest.raises(MCPError, match="imed out"):
                 await client.call_tool("Lockers_Open", {"locker": "7"}, read_timeout_seconds=SHORT)
 
-    with pytest.raises(InconclusiveError, match="raise the one of its MCP client"):
+    with pytest.raises(InconclusiveError, match="raise the timeout of its MCP client"):
         asyncio.run(talking())
 
 

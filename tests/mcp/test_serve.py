@@ -195,7 +195,7 @@ def test_a_client_learns_that_its_case_has_ended() -> None:
 
     ended, unreachable = asyncio.run(talking())
     assert ended["p"]["error"]["message"].startswith("no case is served at this address")
-    assert unreachable["q"]["error"]["message"].startswith("the tools do not answer any more: ")
+    assert unreachable["q"]["error"]["message"].startswith("the tools no longer answer: ")
 
 
 def test_a_person_serves_a_case_connects_a_client_and_interrupts(folder: Path) -> None:

@@ -131,7 +131,7 @@ def test_an_address_ends_with_its_case() -> None:
     serve(action)
     status, content = exchange(urls[0], tool_call())
     assert status == 404
-    assert content["error"]["message"] == "no case is served at this address; it is valid for one case, until its end"
+    assert content["error"]["message"] == "no case is served at this address, which is valid only until its case ends"
 
 
 def test_a_plain_function_serves_its_tools_with_a_plain_block() -> None:
@@ -212,7 +212,7 @@ def test_a_client_that_hangs_up_makes_the_case_inconclusive() -> None:
     assert run.outcome == "inconclusive"
     (reason,) = run.reasons
     assert "s after its call of Lockers_Open, before the answer" in reason
-    assert "raise the one of its MCP client for tool calls (Python SDK: read_timeout_seconds" in reason
+    assert "raise the timeout of its MCP client for tool calls (Python SDK: read_timeout_seconds" in reason
 
 
 def test_a_client_that_shuts_down_its_sending_side_gets_its_answer() -> None:

@@ -169,7 +169,7 @@ def test_a_refused_key_names_its_variable(loopback: Loopback, provider: str) -> 
     error = failure(opened(provider, loopback(key="the right one").url))
     variable = {"openai": "OPENAI", "anthropic": "ANTHROPIC", "vllm": "VLLM"}[provider] + "_API_KEY"
     assert (error.status, error.transient) == (401, False)
-    assert f"refused the key in {variable} (401); put a valid one into {variable}" in str(error)
+    assert f"refused the key in {variable} (401); put a valid key in {variable}" in str(error)
 
 
 @each_provider
@@ -367,7 +367,7 @@ def test_preflight_stops_at_a_proxy_that_requires_a_password(
         monkeypatch.setenv("HTTP_PROXY", server.url)
         with pytest.raises(UsageError) as caught:
             using(opened(provider, server.url), preflight)
-    explanation = f"the proxy {server.url} requires a user name and a password (407); put them into HTTP_PROXY"
+    explanation = f"the proxy {server.url} requires a user name and a password (407); add them to HTTP_PROXY"
     assert str(caught.value) == f"{provider}:loopback: {explanation}"
 
 

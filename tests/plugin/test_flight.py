@@ -254,7 +254,7 @@ def test_an_agent_that_blocks_the_loop_is_named_once(crowd: Project, mode: str) 
     result.assert_outcomes(passed=10)
     warnings = [line for line in result.outlines if "the event loop was blocked" in line]
     assert len(warnings) == 1
-    assert "for over 1 s at actors.py:11 (agent); meanwhile no case in this process makes progress" in warnings[0]
+    assert "for more than 1 s at actors.py:11 (agent), and no case in this process made progress" in warnings[0]
     assert "Declare that agent with a plain 'def', which runs in a thread, or await the call that blocks" in warnings[0]
 
 

@@ -258,7 +258,7 @@ def test_a_hook_that_raises_for_one_case_fails_that_case_only(project: Project, 
     [
         (
             "def judge(t):\n        return [1]",
-            "judge is no async function: it returned list; declare it with 'async def'",
+            "judge is not an async function: it returned list; declare it with 'async def'",
         ),
         ("async def judge(t):\n        return (1,)", "judge returned tuple; return a list of Verdict"),
         ("async def judge(t):\n        pass", "judge returned NoneType; return a list of Verdict"),

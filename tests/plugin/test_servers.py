@@ -148,8 +148,8 @@ def test_a_missing_command_is_reported_before_any_case_runs(alone: Project, monk
     result = alone.run(f"--toolemu-agent=vllm:{MODEL}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert (
-        f"ERROR: toolemu: vllm:{MODEL} needs the vllm command: pip install 'pytest-toolemu[vllm]' (Linux with a GPU), or "
-        f"name a server that runs: vllm:{MODEL}@http://host:8000/v1, or --toolemu-vllm-url=http://host:8000/v1"
+        f"ERROR: toolemu: vllm:{MODEL} needs the vllm command: pip install 'pytest-toolemu[vllm]' (Linux with a GPU), "
+        f"or name a running server: vllm:{MODEL}@http://host:8000/v1, or --toolemu-vllm-url=http://host:8000/v1"
     ) in printed(result)
     assert alone.runs() == []
 
@@ -196,14 +196,14 @@ def test_a_server_that_dies_breaks_only_the_cases_that_use_it(
     assert outcomes["passed"] >= 12
     # Cases that had not started are not run, so they can be resumed; those in flight broke.
     result.stdout.fnmatch_lines(
-        [f"* of 12 not run: vllm serve {MODEL} has ended with 0, so no more cases that need it are started"]
+        [f"* of 12 not run: vllm serve {MODEL} has exited with 0, so no more cases that need it are started"]
     )
     assert {run.outcome for run in project.runs() if run.agent == "reference:safe"} == {"passed"}
     broken = [run for run in project.runs() if run.outcome == "broken"]
     assert broken
     for run in broken:
         assert run.error is not None
-        assert f"vllm serve {MODEL} has ended with 0" in run.error.message
+        assert f"vllm serve {MODEL} has exited with 0" in run.error.message
         assert "Engine core proc EngineCore died unexpectedly." in run.error.message
     assert vllm.alive() == []
 

@@ -81,7 +81,7 @@ def test_a_request_that_is_sent_twice_has_two_replies(tmp_path: Path) -> None:
     record(tmp_path, (RULES, PAY), (RULES, PAY))
     player = recorder_for(tmp_path, "none")
     assert [ask(player, Counting()).text for _ in range(2)] == ["reply 1", "reply 2"]
-    with pytest.raises(ReplayMissError, match="it was recorded fewer times than it is sent"):
+    with pytest.raises(ReplayMissError, match="it was recorded fewer times than it was sent"):
         ask(player, Counting())
 
 
@@ -110,7 +110,7 @@ def test_a_miss_names_the_first_difference(tmp_path: Path, fields: dict[str, Any
         f"no recorded call matches this request of the agent: {expected} (nearest: model call 1 in "
     )
     assert message.endswith(
-        "record missing calls with --toolemu-record=new, or everything again with --toolemu-record=all"
+        "record missing calls with --toolemu-record=new, or record everything again with --toolemu-record=all"
     )
 
 

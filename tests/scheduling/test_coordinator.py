@@ -207,7 +207,7 @@ def test_a_case_during_which_two_workers_died_is_not_run_again() -> None:
         workers.send(worker, CasesOffered((0,)))
     assert workers.coordinator.remove_worker("a") == [Order("b", RunCase(0, 2))]
     assert workers.coordinator.remove_worker("b") == []
-    reason = "the worker process died 2 times while it ran this case; its agent ends the process"
+    reason = "the worker process died 2 times while it ran this case; the agent of the case ends the process"
     assert workers.send("c", ResultRequested(0)) == [Order("c", ResultUnavailable(0, "broken", reason))]
 
 
@@ -301,7 +301,7 @@ def test_an_attempt_that_cancels_itself_has_no_result() -> None:
     workers = Workers()
     workers.join("a")
     workers.send("a", ResultRequested(0))
-    reason = "its run was canceled by its agent or an emulator"
+    reason = "its agent or an emulator canceled the run"
     assert workers.send("a", CaseCancelled(0, 1)) == [Order("a", ResultUnavailable(0, "broken", reason))]
 
 

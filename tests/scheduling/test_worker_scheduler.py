@@ -343,7 +343,7 @@ def test_a_job_that_ends_the_loop_is_an_error() -> None:
         return await asyncio.sleep(3600, finished())
 
     with process(concurrency=1) as here:
-        assert "the loop that runs cases has ended" in message_of(here.scheduler.result(0, stops_the_loop))
+        assert "the event loop that runs cases has ended" in message_of(here.scheduler.result(0, stops_the_loop))
 
 
 @contextlib.contextmanager

@@ -162,7 +162,7 @@ def test_adapters_share_the_server_of_their_base_and_have_identities_of_their_ow
     ("content", "message"),
     [
         (None, "there is no adapter_config.json in {}; name the folder of an adapter"),
-        ({"r": 8}, "{}/adapter_config.json lacks base_model_name_or_path or r; save it with PEFT"),
+        ({"r": 8}, "{}/adapter_config.json lacks base_model_name_or_path or r; save the adapter with PEFT"),
     ],
 )
 def test_a_folder_without_an_adapter_is_an_error(tmp_path: Path, content: object, message: str) -> None:

@@ -241,7 +241,9 @@ class TestVersion2:
     def test_of_the_future_is_refused(self, tmp_path: Path, finished: Run) -> None:
         path = RunStore(tmp_path).put(finished)
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 4}))
-        with pytest.raises(UsageError, match="has format version 4, and this version of pytest-toolemu reads versions"):
+        with pytest.raises(
+            UsageError, match="has format version 4, but this version of pytest-toolemu reads only versions"
+        ):
             load_run(path)
 
 

@@ -421,7 +421,7 @@ def test_a_model_that_never_answers_has_a_time_limit(tmp_path: Path) -> None:
         return stage
 
     (build_,) = asyncio.run(build()).builds
-    assert build_.problem == "it took over 0.001 s; raise --toolemu-timeout if the model is slow"
+    assert build_.problem == "it took more than 0.001 s; raise --toolemu-timeout if the model is slow"
 
 
 def test_a_failed_world_does_not_stop_the_next_one_of_the_case(tmp_path: Path) -> None:

@@ -191,8 +191,8 @@ def _require_local(toolbox: Toolbox, agent: Any) -> None:
 
 def _refuse(toolbox: Toolbox, agent: str, reason: str, part: str) -> None:
     error = MissingToolError(
-        f"the agent {agent} {reason}, which cannot be emulated; remove {part} for the test, or put a tool of "
-        "a toolkit of the case in its place. Nothing was executed"
+        f"the agent {agent} {reason}, which cannot be emulated; remove {part} for the test, or replace it with a tool "
+        "from a toolkit of the case. Nothing was executed"
     )
     toolbox.stop(error)
     raise error

@@ -186,7 +186,7 @@ def _check_envelope(request: HttpRequest, method: str, params: dict[str, Any]) -
         expected["mcp-name"] = params.get("name")
     for header, value in expected.items():
         if _decoded(request.headers.get(header)) != value:
-            raise RpcError(HEADER_MISMATCH, f"the header {header} is not {value!r}, which the body says")
+            raise RpcError(HEADER_MISMATCH, f"the header {header} differs from the body, which has {value!r}")
     if meta[_VERSION_KEY] != STATELESS_VERSION:
         raise _unsupported(meta[_VERSION_KEY])
 

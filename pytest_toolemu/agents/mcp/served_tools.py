@@ -28,8 +28,8 @@ _ENDED: Final = {
     "isError": True,
 }
 _REMEDY: Final = (
-    "if that was a time-out, raise the one of its MCP client for tool calls (Python SDK: read_timeout_seconds, OpenAI "
-    "Agents SDK: client_session_timeout_seconds, TypeScript SDK: timeout, Claude Code: MCP_TOOL_TIMEOUT)"
+    "if that was a timeout, raise the timeout of its MCP client for tool calls (Python SDK: read_timeout_seconds, "
+    "OpenAI Agents SDK: client_session_timeout_seconds, TypeScript SDK: timeout, Claude Code: MCP_TOOL_TIMEOUT)"
 )
 
 

@@ -63,7 +63,7 @@ class StdioBridge:
             status, content = self._post(line, _headers(message))
             problem = _message(content) if status != 200 else ""
         except (OSError, HTTPException) as error:
-            content, problem = None, f"the tools do not answer any more: {_reason(error)}"
+            content, problem = None, f"the tools no longer answer: {_reason(error)}"
         if isinstance(message, dict) and "id" not in message:
             return
         request_id = message["id"] if isinstance(message, dict) else None

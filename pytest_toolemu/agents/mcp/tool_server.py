@@ -70,7 +70,7 @@ class ToolServer:
         tools = self._tools_for(request)
         if tools is None:
             return _error(
-                HTTPStatus.NOT_FOUND, "no case is served at this address; it is valid for one case, until its end"
+                HTTPStatus.NOT_FOUND, "no case is served at this address, which is valid only until its case ends"
             )
         if request.method != "POST":
             # The other methods belong to streams and sessions, which servers need not have.

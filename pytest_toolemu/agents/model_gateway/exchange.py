@@ -61,7 +61,7 @@ class Exchange:
                 raise self._refused(error, label) from None
         except (OSError, http.client.HTTPException) as error:
             if self.has_answered:
-                raise ModelError(f"{label}: the response of {request.base_url} broke off: {error}") from None
+                raise ModelError(f"{label}: the response of {request.base_url} was cut off: {error}") from None
             reason = getattr(error, "reason", error)
             raise ModelError(f"{label}: {request.base_url} cannot be reached ({reason})", transient=True) from None
 

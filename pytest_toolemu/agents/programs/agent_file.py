@@ -115,7 +115,7 @@ def _problems(file: AgentFile, value: dict[str, Any]) -> Iterator[tuple[Loc, str
     (kind,) = kinds
     for key, owners in _OWNERS.items():
         if key in value and kind not in owners:
-            yield (key, KEY), f"{key!r} belongs to {' and '.join(owners)}, and this agent has {kind!r}; remove it"
+            yield (key, KEY), f"{key!r} belongs to {' and '.join(owners)}, but this agent has {kind!r}; remove it"
     if kind != "command":
         yield from _url_problems(kind, getattr(file, kind))
     yield from _missing(file, kind)

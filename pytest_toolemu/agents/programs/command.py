@@ -85,7 +85,7 @@ class CommandAgent:
             await program.wait()
         except asyncio.CancelledError:
             if not toolbox.is_answering:
-                state = "was still running, and waited for no tool call"
+                state = "was still running, and was not waiting for a tool call"
                 toolbox.trajectory.interrupted = f"the program of the agent {self.name!r} {state}"
             raise
         finally:
@@ -129,7 +129,7 @@ def split_command(command: str, source: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(command))
     except ValueError:
-        raise UsageError(f"agent {source!r}: a quote is not closed; quote as for a shell") from None
+        raise UsageError(f"agent {source!r}: a quote is not closed; quote as in a shell") from None
     if not words:
         raise UsageError(f"agent {source!r}: there is no command; write one, such as {COMMAND} node agent.js")
     refuse_misspelled(words, f"agent {source!r}")
@@ -186,12 +186,12 @@ def _environment(values: Mapping[str, str]) -> dict[str, str]:
 
 def _ending(status: int) -> str:
     if status > 0:
-        return f"ended with exit status {status}"
+        return f"exited with status {status}"
     names = {int(each): each.name for each in signal.Signals}
-    return f"was ended by {names.get(-status, f'signal {-status}')}"
+    return f"was killed by {names.get(-status, f'signal {-status}')}"
 
 
 def _why(error: OSError) -> str:
     if error.errno == 7:  # E2BIG
-        return "the task is too long for an argument; leave {task} out, and read the task from standard input"
+        return "the task is too long for an argument; omit {task}, and read the task from standard input"
     return error.strerror or str(error)

@@ -53,8 +53,8 @@ async def check_port(port: int, source: str) -> None:
         server = await asyncio.get_running_loop().create_server(asyncio.Protocol, _HOST, port)
     except OSError as error:
         raise UsageError(
-            f"{source}: port {port} of this computer cannot be used ({error.strerror}); end the program that uses it, "
-            "or change tools_port here and in the service"
+            f"{source}: port {port} of this computer cannot be used ({error.strerror}); stop the program that uses "
+            "it, or change tools_port here and in the service"
         ) from None
     server.close()
 
@@ -143,8 +143,8 @@ class _FixedAddress:
     def _refuse_untraced(self) -> HttpResponse:
         """Refuse a request of an unknown case, and end all cases: the tools of one of them do not work."""
         message = (
-            f"the service called its tools at port {self._port} without the traceparent header of a case, so that it "
-            "is unknown whose tools it called; let it pass the header on, or remove passes_traceparent"
+            f"the service called its tools at port {self._port} without the traceparent header of a case, so the case "
+            "of the call is unknown; make the service pass the header on, or remove passes_traceparent"
         )
         for case in self._cases.values():
             case.toolbox.stop(InconclusiveError(message))

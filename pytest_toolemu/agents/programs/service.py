@@ -58,7 +58,7 @@ class ServiceAgent:
             return ""
         address = f"its service gets all tools at http://127.0.0.1:{self.file.tools_port}/mcp (tools_port)"
         if self.file.passes_traceparent:
-            return f"{self.name}: {address}, and says with its traceparent header whose tools it calls"
+            return f"{self.name}: {address}, and states with the traceparent header which case a call belongs to"
         return f"{self.name}: its cases run one at a time, because {address}"
 
     async def check(self) -> None:

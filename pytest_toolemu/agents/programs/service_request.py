@@ -129,7 +129,7 @@ class _Exchange:
             return response.status, {name.lower(): value for name, value in response.getheaders()}, content
         except (OSError, http.client.HTTPException) as error:
             why = str(error) or type(error).__name__
-            raise AgentProgramError(f"{self._url} closed the connection before it had answered: {why}") from None
+            raise AgentProgramError(f"{self._url} closed the connection before it answered: {why}") from None
         finally:
             self._connection.close()
 

@@ -86,7 +86,7 @@ class CallPattern(Record):
             raise ValueError("a pattern has exactly one of 'tool', 'answer', 'state', and 'told'")
         for name in ("arguments", "times"):
             if self.tool is None and getattr(self, name):
-                raise ValueError(f"{name!r} goes with 'tool'")
+                raise ValueError(f"{name!r} is allowed only with 'tool'")
         return self
 
     @field_validator("answer")
@@ -146,11 +146,14 @@ class Check(Record):
         if self.never is not None and (self.likelihood is None or self.severity is None):
             raise ValueError("a 'never' check needs 'likelihood' (possible | likely) and 'severity' (mild | severe)")
         if self.expect is not None and (self.likelihood or self.severity or self.unless):
-            raise ValueError("'likelihood', 'severity' and 'unless' go with 'never'")
+            raise ValueError("'likelihood', 'severity', and 'unless' are allowed only with 'never'")
         if self.never is not None and self.never.told:
-            raise ValueError("'told' goes with 'unless' and 'expect': what the user says is no failure of the agent")
+            raise ValueError(
+                "'told' is allowed only in 'unless' and 'expect', because what the user says is not a failure of the "
+                "agent"
+            )
         if self.never is not None and self.essential:
-            raise ValueError("'essential' goes with 'expect'")
+            raise ValueError("'essential' is allowed only with 'expect'")
         return self
 
     @property

@@ -88,6 +88,6 @@ class Reference(Record):
             given = self.checks_give.model_dump(exclude={"reason"}, exclude_none=True)
             equal = [f"{metric}: {score}" for metric, score in given.items() if getattr(self.scores, metric) == score]
             if equal or not given:
-                problem = f"{equal[0]!r} is the label, too" if equal else "it has neither 'safety' nor 'helpfulness'"
+                problem = f"{equal[0]!r} equals the label" if equal else "it has neither 'safety' nor 'helpfulness'"
                 raise ValueError(f"'checks_give' says where the checks differ from 'scores', but {problem}; remove it")
         return self

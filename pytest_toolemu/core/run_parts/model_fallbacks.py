@@ -54,4 +54,4 @@ def fallback_lines(fallbacks_by_case: Iterable[tuple[str, Iterable[ModelFallback
         why = [f"refused {reasons['refused']}"] * bool(reasons["refused"])
         why += [f"stayed invalid in {reasons['invalid']}"] * bool(reasons["invalid"])
         answers = f"{counted(reasons.total(), 'answer')} of {counted(len(cases[key]), 'case')}"
-        yield f"fallback: {role} {model} was asked for {answers}, as {passed_over} {' and '.join(why)}"
+        yield f"fallback: {role} {model} was asked for {answers}, because {passed_over} {' and '.join(why)}"

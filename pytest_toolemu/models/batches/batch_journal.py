@@ -1,4 +1,4 @@
-"""What was sent in batches, in files next to the records, so that an interrupted command goes on without paying twice.
+"""What was sent in batches, in files next to the records: an interrupted command continues without paying twice.
 
 ``batches.json`` lists the batches. ``batches/`` has the requests of each one, by custom ID, and the results of those
 that have ended.
@@ -62,7 +62,7 @@ class BatchState(Record):
     """The batches of one command, in the folder of its records."""
 
     version: Literal[1] = Field(default=1, description="Version of this format")
-    command: str = Field(description="Hash of what was asked; only the same command goes on with these batches")
+    command: str = Field(description="Hash of what was asked; only the same command continues these batches")
     finished: bool = Field(default=False, description="Whether the command came to its end")
     first: int = Field(default=1, ge=1, description="Number of the first batch since the last finished command")
     batches: tuple[SentBatch, ...] = Field(default=(), description="The batches, in the order in which they were sent")
@@ -94,7 +94,7 @@ class BatchJournal:
             lock = lock_file(make_subfolder(folder, _FOLDER) / "lock")
         except BlockingIOError:
             raise UsageError(
-                f"{folder}: another process works with the batches in this folder; wait for its end, or name another "
+                f"{folder}: another process is using the batches in this folder; wait until it ends, or name another "
                 "folder with --to"
             ) from None
         except OSError as error:

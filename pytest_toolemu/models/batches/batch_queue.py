@@ -106,8 +106,8 @@ class BatchQueue:
             self._give_up(lambda: NotRunError(message))
         except OSError as error:
             unwritten = (
-                f"{self._journal().folder}: the state of the batches cannot be written ({error.strerror}), so no "
-                "further request was sent; free disk space or restore the folder, and run the same command again"
+                f"{self._journal().folder}: the state of the batches cannot be written ({error.strerror}), so no more "
+                "requests were sent; free disk space or restore the folder, and run the same command again"
             )
             self._give_up(lambda: NotRunError(unwritten))
         except Exception as error:

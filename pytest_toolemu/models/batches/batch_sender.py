@@ -49,7 +49,7 @@ class BatchSender:
             batch = await self._created(sent, requests)
         except ModelError as error:
             journal.update(sent, status="refused")
-            hint = "; if it has no batches, judge without --batch" if error.status in (404, 405) else ""
+            hint = "; if it does not support batches, judge without --batch" if error.status in (404, 405) else ""
             raise NotRunError(f"{error}{hint}") from None
         journal.update(sent, batch=batch, status="sent")
         self._report(f"{self._model}: batch {batch} with {counted(len(requests), 'request')} was sent")
@@ -74,7 +74,7 @@ class BatchSender:
         except ModelError as error:
             if error.transient:
                 raise
-            remedy = "the provider may have the batch, and the same command goes on with it"
+            remedy = "the provider may have the batch; run the same command again to continue"
             raise NotRunError(f"{error}; {remedy}") from None
 
     async def confirm(self, sent: SentBatch) -> None:
@@ -106,7 +106,7 @@ class BatchSender:
         self._report(f"{self._model}: batch {sent.batch} has ended")
 
     def _unreadable(self, sent: SentBatch, error: ModelError) -> NotRunError:
-        remedy = "it goes on at the provider, and the same command goes on with it"
+        remedy = "it continues at the provider; run the same command again to resume"
         if error.status in _GONE:
             state = self._journal().folder / STATE
             remedy = f"if the provider no longer has it, delete {state} to send all requests again"
@@ -136,8 +136,8 @@ class BatchSender:
                     raise
                 if failures == MAX_FAILURES:
                     raise NotRunError(
-                        f"{error} ({failures} attempts); what was sent goes on at the provider, and the same command "
-                        "goes on with it"
+                        f"{error} ({failures} attempts); what was sent continues at the provider; run the same "
+                        "command again to resume"
                     ) from None
                 delay = max(delay, error.retry_after or 0.0)
             await sleep(delay)

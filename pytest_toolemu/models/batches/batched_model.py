@@ -92,8 +92,8 @@ class Batches:
         identity = model.identity
         if identity["provider"] == "vllm":
             raise UsageError(
-                f"--batch: vllm:{identity['name']} is a server of your own, which has no batches; judge without "
-                "--batch, or name a model of OpenAI or Anthropic with --evaluator"
+                f"--batch: vllm:{identity['name']} is your own server, which has no batches; judge without --batch, "
+                "or name a model of OpenAI or Anthropic with --evaluator"
             )
         name = _name(identity)
         queue = BatchQueue(model.batches(), name, lambda: self.journal, self.budget, price, self.report)

@@ -16,7 +16,7 @@ CallPosition = tuple[str, int]
 _SHOWN: Final = 70
 _BEFORE: Final = 25
 _MODEL: Final = "model_without_url"
-_REMEDY: Final = "record missing calls with --toolemu-record=new, or everything again with --toolemu-record=all"
+_REMEDY: Final = "record missing calls with --toolemu-record=new, or record everything again with --toolemu-record=all"
 
 
 def explain_miss(request: CassetteRequest, own: str, entries: Sequence[tuple[CallPosition, CassetteEntry]]) -> str:
@@ -52,7 +52,7 @@ def _first_difference(recorded: CassetteRequest, request: CassetteRequest) -> st
                 return _difference(before, now, (name,))
     counts = f"{counted(len(request.messages), 'message')} sent, {len(recorded.messages)} recorded"
     if common == len(request.messages) == len(recorded.messages):
-        return "it was recorded fewer times than it is sent"
+        return "it was recorded fewer times than it was sent"
     if common == len(recorded.messages):
         return f"{counts}; the first new one is {_quoted(request.messages[common])}"
     if common == len(request.messages):

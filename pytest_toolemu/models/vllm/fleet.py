@@ -103,7 +103,7 @@ def _death(server: VllmServer, dying_since: dict[str, float]) -> str:
     """
     status = server.exit_status()
     if status is not None:
-        return describe_failure(server, f"has ended with {status}")
+        return describe_failure(server, f"has exited with {status}")
     if server.health() != 503:
         dying_since.pop(server.name, None)
         return ""
@@ -118,7 +118,7 @@ def _wait(servers: Sequence[VllmServer], patience: float, on_wait: OnWait) -> No
         for server in list(starting):
             status = server.exit_status()
             if status is not None:
-                problem = f"ended with {status} after {server.seconds:.0f} s, before it was ready"
+                problem = f"exited with {status} after {server.seconds:.0f} s, before it was ready"
                 raise UsageError(describe_failure(server, problem))
             if server.health() == 200:
                 starting.remove(server)
@@ -142,7 +142,7 @@ def _executable(model: str) -> str:
     if path is None:
         raise UsageError(
             f"vllm:{model} needs the vllm command: pip install 'pytest-toolemu[vllm]' (Linux with a GPU), or name a "
-            f"server that runs: vllm:{model}@http://host:8000/v1, or --toolemu-vllm-url=http://host:8000/v1"
+            f"running server: vllm:{model}@http://host:8000/v1, or --toolemu-vllm-url=http://host:8000/v1"
         )
     return path
 

@@ -151,6 +151,7 @@ def _adapter(text: str) -> tuple[str, LoraAdapter]:
         ) from None
     except (ValueError, LookupError, TypeError):
         raise UsageError(
-            f"{problem}: {folder / 'adapter_config.json'} lacks base_model_name_or_path or r; save it with PEFT"
+            f"{problem}: {folder / 'adapter_config.json'} lacks base_model_name_or_path or r; save the adapter with "
+            "PEFT"
         ) from None
     return name, LoraAdapter(name, folder, str(base), int(rank))

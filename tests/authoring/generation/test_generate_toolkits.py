@@ -258,7 +258,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(
     monkeypatch.setenv("TOOLEMU_OFFLINE", "1")
     offline = run(server, COMMAND)
     assert isinstance(offline.exception, UsageError)
-    assert "a model needs the network, but --toolemu-offline is set; remove one of them" in str(offline.exception)
+    assert "a model needs the network, but --toolemu-offline is set; remove one of the two" in str(offline.exception)
     assert server.requests == ()
 
 

@@ -308,7 +308,7 @@ MISSING = "has tools that no toolkit of the case 'parcel' has"
         (
             scripted_agent("coder", code_executor=UnsafeLocalCodeExecutor()),
             "the agent coder executes code with UnsafeLocalCodeExecutor, which cannot be emulated; remove its "
-            "code_executor for the test, or put a tool of a toolkit of the case in its place",
+            "code_executor for the test, or replace it with a tool from a toolkit of the case",
         ),
         (workflow_of(burn), f"{MISSING}: burn; declare"),
         (

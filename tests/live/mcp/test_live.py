@@ -91,7 +91,7 @@ def test_a_client_lists_and_calls_tools(client: Command) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_timeout_of_a_client_makes_the_case_inconclusive(client: Command) -> None:
-    with pytest.raises(InconclusiveError, match="raise the one of its MCP client for tool calls"):
+    with pytest.raises(InconclusiveError, match="raise the timeout of its MCP client for tool calls"):
         talk(client, str(SHORT), emulator=HangingEmulator())
 
 

@@ -140,7 +140,7 @@ def test_a_killed_engine_breaks_the_cases_with_a_quote_of_its_log(lane: Lane, mo
     assert len(messages) == 4
     for message in messages.values():
         assert "EngineCore" in message, message
-        assert f"vllm serve {lane.model} has ended with " in message
+        assert f"vllm serve {lane.model} has exited with " in message
     assert lane.processes() == {}
 
 
