@@ -56,14 +56,14 @@ class CascadeTotal:
 
     @property
     def saved_tokens(self) -> int | None:
-        """Estimated tokens that the strong judge did not use; None if it was never asked, so that nothing is known."""
+        """Estimated tokens that the strong judge did not use; None if it was never asked, so the saving is unknown."""
         strong = self.strong
         tokens = strong.input + strong.output
         return round(tokens * self._not_asked_per_asked) if tokens else None
 
     @property
     def saved_usd(self) -> float | None:
-        """Estimated USD that the strong judge did not cost, less the cost of the cheap judge; None if unknown."""
+        """Estimated cost of the strong judge that was avoided, minus the cost of the cheap judge; None if unknown."""
         if not self.strong.calls or self.strong.unknown or self.cheap.unknown:
             return None
         return self.strong.usd * self._not_asked_per_asked - self.cheap.usd
@@ -85,7 +85,7 @@ class CascadeTotal:
 
     @property
     def text(self) -> str:
-        """How many verdicts each stage decided, and what was saved."""
+        """How many verdicts each stage decided, and about how much that saved."""
         decided = ", ".join(f"{STAGE_NAMES[stage]} {count:,}" for stage, count in self.decided.items())
         head = f"{counted(len(self.uses), 'verdict')}, decided by {decided}"
         return f"{head}; strong judge not asked for {self.not_asked:,}{self._saved}"
@@ -95,12 +95,12 @@ class CascadeTotal:
         if not self.not_asked:
             return ""
         if self.saved_tokens is None:
-            return ", and as it never was, what that saved is unknown"
+            return "; the saving is unknown, because it was never asked"
         usd = self.saved_usd
         cost = ""
         if usd is not None:
             saved = f"{usd_text(abs(usd))} {'less' if usd >= 0 else 'more'}"
-            cost = f"; with the cheap judge's cost, about USD {saved} than the strong judge for all"
+            cost = f"; including the cheap judge, about USD {saved} than asking the strong judge for all verdicts"
         return f", which saved about {self.saved_tokens:,} of its tokens{cost}"
 
 

@@ -39,7 +39,7 @@ class CurrentCases:
             listed = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
             raise UsageError(
                 f"{source}: there is no file for {len(missing)} of {counted(len(ids), 'case')} ({listed}); name a "
-                "folder with the files of all cases, or leave out the sessions with these cases"
+                "folder with the files of all cases, or omit the sessions with these cases"
             )
         if twice := next((name for name in ids if len(by_id[name]) > 1), None):
             raise UsageError(
@@ -72,13 +72,13 @@ class CurrentCases:
         today = today.in_conversation if run.turns > 1 else today
         if run.trap is not None:
             raise UsageError(
-                f"{path}: its checks are about its own rows, and a run of {run.case_id!r} met rows that a model built; "
-                "leave out the record"
+                f"{path}: its checks are about its own rows, but a run of {run.case_id!r} used rows that a model "
+                "built; omit the record"
             )
         if run.case.world != today.world and any(check.queries_rows for check in today.checks):
             raise UsageError(
-                f"{path}: has checks of rows, and a run of {run.case_id!r} met other rows than those of this file, so "
-                "the checks say nothing about it; run the case again, or leave out the record"
+                f"{path}: has checks of rows, but a run of {run.case_id!r} used rows that differ from this file, so "
+                "the checks do not apply to it; run the case again, or omit the record"
             )
         at_run = run.rechecked.at_run if run.rechecked else run.case.checks
         rechecked = Rechecked(

@@ -113,7 +113,7 @@ def _helpfulness(trajectory: Trajectory) -> Iterator[Verdict]:
     if _asked_needlessly(trajectory):
         score = min(score, _WITH_NEEDLESS_QUESTION)
         reason += (
-            f"; asked the user although everything is said or can be found out, so at most {_WITH_NEEDLESS_QUESTION}"
+            f"; asked the user although the answer is stated or can be found out, so at most {_WITH_NEEDLESS_QUESTION}"
         )
     label = next(label for label, value in HELPFULNESS_LABELS.items() if value == score)
     reason += _left_out(without_rows)

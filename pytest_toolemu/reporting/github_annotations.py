@@ -27,7 +27,7 @@ def annotation_commands(report: ReportData) -> Iterator[str]:
         for run in runs[: MAX_ANNOTATIONS if len(runs) <= MAX_ANNOTATIONS else MAX_ANNOTATIONS - 1]:
             yield _command(level, run)
         if len(runs) > MAX_ANNOTATIONS:
-            more = f"{len(runs) - MAX_ANNOTATIONS + 1} more of {len(runs)} runs; the job's summary counts all of them"
+            more = f"{len(runs) - MAX_ANNOTATIONS + 1} more of {len(runs)} runs; the job summary counts all of them"
             yield f"::{level} title=toolemu::{_data(more)}"
 
 

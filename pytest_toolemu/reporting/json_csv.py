@@ -76,7 +76,7 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
         lambda a: sum(count for _, _, count in a.summary.fallbacks),
     ),
     "model_fallbacks": (
-        "answers for which a fallback model was asked, as the model before it refused or stayed invalid",
+        "answers for which a fallback model was asked, because the model before it refused or gave no valid reply",
         lambda a: sum(each.count for each in a.summary.model_fallbacks),
     ),
     "unseen": (

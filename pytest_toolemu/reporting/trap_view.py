@@ -72,7 +72,7 @@ def _clue(read: CarefulRead, run: Run) -> ShownClue:
         for number, step in enumerate(run.steps, 1)
         if not (step.observation.is_error or step.changes or missing_texts(step.observation.content, read.shows))
     ]
-    seen = f"the agent saw this in {_listed(steps)}" if steps else "no result that the agent saw shows all of this"
+    seen = f"the agent saw this in {_listed(steps)}" if steps else "no result that the agent saw contains all of this"
     return ShownClue(_call(read.tool, read.arguments), ", ".join(read.shows), seen)
 
 

@@ -31,7 +31,7 @@ class RecordTooLargeError(OSError):
 
     def __init__(self, size: int, limit: int) -> None:
         self.size, self.limit = size, limit
-        super().__init__(errno.EFBIG, f"the record of this run has {_amount(size)}, the limit is {_amount(limit)}")
+        super().__init__(errno.EFBIG, f"the record of this run has {_amount(size)}, but the limit is {_amount(limit)}")
 
 
 def _amount(size: int) -> str:
@@ -54,11 +54,11 @@ def shortened(run: Run, error: RecordTooLargeError) -> Run:
     The shortest version is returned even if it does not fit: then nothing can be stored.
     """
     limit = error.limit - _HEADROOM
-    for shorter in _shorter(_broken(run, f"{error.strerror}; texts of the record are cut. {_REMEDY}")):
+    for shorter in _shorter(_broken(run, f"{error.strerror}; texts in the record are cut. {_REMEDY}")):
         if _size(shorter) <= limit:
             break
     if left_out := len(run.steps) - len(shorter.steps):
-        cut = f"texts of the record are cut, and {left_out} of {len(run.steps)} tool calls are left out"
+        cut = f"texts in the record are cut, and {left_out} of {len(run.steps)} tool calls are omitted"
         return _broken(shorter, f"{error.strerror}; {cut}. {_REMEDY}")
     return shorter
 

@@ -14,7 +14,7 @@ from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
 from pytest_toolemu.sessions.store import RUNS, item_hash, item_hash_of, item_mark, mark_of
 
 _ENDED: Final = "the session ended before this case"
-_TO_JUDGE: Final = "not judged yet; run the same 'toolemu judge' again"
+_TO_JUDGE: Final = "not judged yet; run the same 'toolemu judge' command again"
 
 
 def missing_runs(folders: Sequence[Path], manifests: Sequence[Manifest], agents: Iterable[str]) -> list[RunSummary]:

@@ -75,8 +75,8 @@ def refuse_playground(folders: Iterable[Path]) -> None:
     """Raise UsageError for a session of the playground, which is no measurement and so part of no figure."""
     if folder := next((folder for folder in folders if manifest_of(folder).playground), None):
         raise UsageError(
-            f"{folder}: a person played these runs in the playground, so they are part of no figure; leave it out, or "
-            "read one run with 'toolemu show'"
+            f"{folder}: a person played these runs in the playground, so no metric includes them; omit this folder, "
+            "or read a single run with 'toolemu show'"
         )
 
 
@@ -159,7 +159,7 @@ def _started(path: Path) -> tuple[float, str]:
 def _remedy(folder: Path) -> str:
     sessions = sorted({path.parent for path in folder.glob(f"*/{RUNS}")})
     if sessions:
-        return f"name a session's folder in it, such as {sessions[-1]}"
+        return f"name the folder of a session in it, such as {sessions[-1]}"
     if manifest_of(folder).judges:
-        return "its judges have not answered yet; run the same 'toolemu judge' again"
-    return "name the folder of a session, which its last line 'records: ...' shows"
+        return "its judges have not answered yet; run the same 'toolemu judge' command again"
+    return "name the folder of a session, as shown in its last line, 'records: ...'"

@@ -117,6 +117,6 @@ def read_durations(path: Path) -> dict[str, float]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        remedy = "copy the one that 'toolemu merge' writes, or delete it for all shards"
+        remedy = "copy the file that 'toolemu merge' writes, or delete the file for all shards"
         raise UsageError(f"{path}: not a file of durations by case ({error}); {remedy}") from None
     return durations

@@ -137,7 +137,7 @@ class RunStore:
             yield load_run(path)
 
     def _read(self, name: str, model: type[M], description: str) -> M | None:
-        remedy = "restore the file, run the session again, or leave it out"
+        remedy = "restore the file, run the session again, or omit the session"
         try:
             return read_record(self.folder / name, model, expected=description, remedy=remedy)
         except FileNotFoundError:

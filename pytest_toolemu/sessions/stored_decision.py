@@ -42,7 +42,10 @@ def decide_stored(
     """
     manifests = completed(folders, [manifest_of(folder) for folder in folders])
     if missing_shards := absent(manifests):
-        remedy = "merge the shards with 'toolemu merge' (--without for missing ones), and decide on the merged session"
+        remedy = (
+            "merge the shards with 'toolemu merge' (with --without for missing shards), and decide on the "
+            "merged session"
+        )
         raise UsageError(f"not the whole session: {'; '.join(missing_shards)}; {remedy}")
     root = Path()
     if not gates:

@@ -406,7 +406,7 @@ def test_a_command_without_batches_does_not_pay_for_unfinished_ones_again(
     )
     gate = desk.toolemu("gate", "again")
     assert str(gate.exception) == (
-        "again: there are no runs here; its judges have not answered yet; run the same 'toolemu judge' again"
+        "again: there are no runs here; its judges have not answered yet; run the same 'toolemu judge' command again"
     )
 
 

@@ -132,8 +132,8 @@ def test_a_folder_with_runs_of_other_checks_is_refused(desk: Desk, first: str) -
     [
         (
             ("--cases=cases/anna.toolemu.yaml",),
-            "cases/anna.toolemu.yaml: there is no file for 3 of 4 cases (bert, cora, dora); name a folder with the files of all "
-            "cases, or leave out the sessions with these cases",
+            "cases/anna.toolemu.yaml: there is no file for 3 of 4 cases (bert, cora, dora); name a folder with the "
+            "files of all cases, or omit the sessions with these cases",
         ),
         (("--cases=nowhere",), "nowhere: no such file or folder; check the path"),
         (

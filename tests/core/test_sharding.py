@@ -99,7 +99,7 @@ def test_unreadable_durations_are_an_error(tmp_path: Path, text: str, reason: st
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
         read_durations(path)
-    remedy = "copy the one that 'toolemu merge' writes, or delete it for all shards"
+    remedy = "copy the file that 'toolemu merge' writes, or delete the file for all shards"
     assert str(caught.value) == f"{path}: not a file of durations by case ({reason}); {remedy}"
 
 

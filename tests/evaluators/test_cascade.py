@@ -298,14 +298,14 @@ def test_the_summary_counts_stages_and_what_the_strong_judge_would_have_cost() -
     assert total.saved_usd == pytest.approx(3 * 100 - 4 * 10)
     assert total.line == (
         "checks then cheap:scripted then strong:scripted, safety: 4 verdicts, decided by checks 0, cheap judge 3, "
-        "strong judge 1; strong judge not asked for 3, which saved about 300 of its tokens; with the cheap judge's "
-        "cost, about USD 260.00 less than the strong judge for all"
+        "strong judge 1; strong judge not asked for 3, which saved about 300 of its tokens; including the cheap "
+        "judge, about USD 260.00 less than asking the strong judge for all verdicts"
     )
     (unpriced,) = cascade_totals(use for score in scores for use in cascade_uses(run(score), None))
     assert unpriced.saved_usd is None
     assert unpriced.line.endswith("which saved about 300 of its tokens")
     (never_asked,) = cascade_totals(cascade_uses(run(3), None))
-    assert never_asked.line.endswith("not asked for 1, and as it never was, what that saved is unknown")
+    assert never_asked.line.endswith("not asked for 1; the saving is unknown, because it was never asked")
 
 
 def test_an_estimate_asks_the_strong_judge_in_half_of_the_runs_and_at_most_in_all() -> None:
@@ -323,7 +323,7 @@ def test_an_estimate_states_how_often_the_strong_judge_is_expected() -> None:
     cheap, strong = (result.lines["evaluator", f"{name}:scripted"] for name in ("cheap", "strong"))
     assert (cheap.least.calls, cheap.expected.calls, cheap.most.calls) == (0, 1, 3)
     assert (strong.least.calls, strong.expected.calls, strong.most.calls) == (0, 0, 3)  # half of a request
-    assert "a cheap judge leaves 50% of its verdicts to the strong one, range: none to all" in result.basis[0]
+    assert "a cheap judge leaves 50% of its verdicts to the strong judge, range: none to all" in result.basis[0]
     calibration = judge_forecast([(Cascade(3).evaluator.asking_all(), run(3))], batch=False)
     assert calibration.lines["evaluator", "strong:scripted"].least.calls == 1
     assert "cheap judge leaves" not in calibration.basis[0]

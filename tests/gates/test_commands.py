@@ -156,7 +156,7 @@ def test_undecidable_gates_are_reported_with_the_fix(project: Path) -> None:
     (project / "all").mkdir()
     (project / "all" / "one").symlink_to(project / "safe")
     parent = toolemu("gate", "all", "--gate", "failure_incidence <= 0.1", cwd=project)
-    assert parent.stderr == "all: there are no runs here; name a session's folder in it, such as all/one\n"
+    assert parent.stderr == "all: there are no runs here; name the folder of a session in it, such as all/one\n"
 
 
 def _upper(n: int) -> str:

@@ -173,7 +173,7 @@ class TestRefused:
         self, tmp_path: Path, finished: Run, name: str, one: Any, other: Any, line: str
     ) -> None:
         folders = [session(tmp_path, at, {at: finished}, **{name: value}) for at, value in (("1", one), ("2", other))]
-        remedy = "run them with one configuration, or compare different ones with 'toolemu compare'"
+        remedy = "run them with the same configuration, or compare different configurations with 'toolemu compare'"
         message = self.refused(folders, tmp_path / "whole")
         assert message == f"the sessions do not belong together:\n  {line.format(*folders)}\n{remedy}"
 
@@ -232,13 +232,14 @@ class TestRefused:
         message = self.refused([folder], folder)
         assert message == (
             f"--into: {folder} exists and was not created by 'toolemu merge'; name another folder with --into, or "
-            "delete this one yourself"
+            "delete this one"
         )
 
     def test_a_folder_without_sessions(self, tmp_path: Path) -> None:
         message = self.refused([tmp_path], tmp_path / "whole")
         assert message == (
-            f"{tmp_path}: there is no session here or below; name the folders of sessions, or one above them"
+            f"{tmp_path}: there is no session in or below this folder; name the folders of sessions, or a folder "
+            "above them"
         )
 
     def test_a_folder_with_only_an_earlier_result(self, tmp_path: Path, finished: Run) -> None:
@@ -257,7 +258,7 @@ class TestRefused:
         message = self.refused([folder], tmp_path / "whole")
         assert message.startswith(f"{folder / name}: not the ")
         assert "that this version reads: line 1, column 1: EOF while parsing an object" in message
-        assert message.endswith("; restore the file, run the session again, or leave it out")
+        assert message.endswith("; restore the file, run the session again, or omit the session")
 
     def test_a_folder_that_cannot_be_created(self, tmp_path: Path, finished: Run) -> None:
         (tmp_path / "file").write_text("")
@@ -305,8 +306,8 @@ class TestTheCommand:
         refused = self.run("gate", part).exception
         assert isinstance(refused, UsageError)
         assert str(refused) == (
-            "not the whole session: shard 1 of 2 is missing; merge the shards with 'toolemu merge' (--without for missing ones), and "
-            "decide on the merged session"
+            "not the whole session: shard 1 of 2 is missing; merge the shards with 'toolemu merge' (with --without "
+            "for missing shards), and decide on the merged session"
         )
 
     def test_without_a_gate_every_case_has_to_pass(self, tmp_path: Path, finished: Run) -> None:

@@ -128,7 +128,7 @@ def test_a_calibration_applies_only_to_the_same_judge(alone: Project, judge: str
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "*other.json: there is no such calibration; create it with 'toolemu calibrate'"),
+        (None, "*other.json: no such calibration file; create it with 'toolemu calibrate'"),
         (
             "{",
             "*other.json: not a calibration that this version reads: line 1, column 1: EOF while parsing an object; create it again with 'toolemu calibrate'",

@@ -255,7 +255,7 @@ async def act(task, toolbox):
 def test_a_record_that_is_too_large_breaks_its_own_case_only(project: Project) -> None:
     project.write("lavish.py", LAVISH)
     result = project.run("--toolemu-agent=lavish:act")
-    sentence = "the record of this run has 0.? MB, the limit is 0.1 MB; texts of the record are cut."
+    sentence = "the record of this run has 0.? MB, but the limit is 0.1 MB; texts in the record are cut."
     result.stdout.fnmatch_lines([f"broken: {sentence}*", f"broken (harness) *anna*: {sentence}*"])
     result.assert_outcomes(passed=1, errors=1)
     large, small = project.runs()
@@ -277,8 +277,8 @@ def test_a_shortened_record_states_how_many_tool_calls_it_leaves_out(alone: Proj
     result = alone.run("--toolemu-agent=lavish:act", "-k", "anna")
     result.stdout.fnmatch_lines(
         [
-            "broken: the record of this run has 0.? MB, the limit is 4,500 bytes; texts of the record are cut, and "
-            "* of 13 tool calls are left out. Limit what tools and the agent return",
+            "broken: the record of this run has 0.? MB, but the limit is 4,500 bytes; texts in the record are cut, and "
+            "* of 13 tool calls are omitted. Limit what tools and the agent return",
         ]
     )
     (run,) = alone.runs()

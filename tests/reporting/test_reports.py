@@ -82,7 +82,7 @@ def test_a_page_has_every_metric_with_its_interval_and_the_missing_runs(report: 
     assert "No safety verdict in 2 of 6 runs (1 broken, 1 inconclusive)" in page
     assert "the unsafe share would be 0.0% to 33.3%" in page
     assert "judge and other n 10" in page  # agreement
-    assert "Each case has one trial, so it is unknown how far the results repeat." in page
+    assert "Each case has one trial, so it is unknown how reproducible the results are." in page
     assert "planned stress tests realized" in page
     assert "gpt-<wbr>4o" in report_page(report)  # narrow columns may wrap the name here
     assert re.search(r"own \S+ #\w+ uncalibrated; see ", page)  # a custom evaluator is a judge
@@ -261,7 +261,7 @@ def test_if_there_are_too_many_annotations_the_last_counts_the_rest(tmp_path: Pa
     folder = session(tmp_path / "one", *(run(f"case-{number:02}", safety=0) for number in range(25)))
     commands = list(annotation_commands(read_report(run_files([folder]), [folder], with_transcripts=False)))
     assert len(commands) == 10
-    assert commands[-1] == "::error title=toolemu::16 more of 25 runs; the job's summary counts all of them"
+    assert commands[-1] == "::error title=toolemu::16 more of 25 runs; the job summary counts all of them"
 
 
 def test_the_command_writes_every_format_and_prints_the_paths(folder: Path, tmp_path: Path) -> None:

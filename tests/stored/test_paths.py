@@ -151,7 +151,7 @@ class TestTheFolderOfAMerge:
         merge_sessions([part], tmp_path / "whole")
         path = tmp_path / "whole" / "toolemu-durations.json"
         path.write_text("{}")
-        assert f"{path} was changed after the earlier merge" in self.refused(part, tmp_path / "whole")
+        assert f"{path} has changed since the earlier merge" in self.refused(part, tmp_path / "whole")
 
     def test_that_is_a_link_is_refused(self, part: Path, tmp_path: Path) -> None:
         merge_sessions([part], tmp_path / "whole")

@@ -358,5 +358,5 @@ def test_checks_of_the_case_are_not_applied_later_to_a_run_in_a_built_world(tmp_
     world, _ = built(tmp_path, REPLY)
     current = CurrentCases.read(tmp_path, [path], ["tram"])
     values: dict[str, Any] = {"case_id": "tram", "case": load_case(path).case, "trap": world.trap}
-    with pytest.raises(UsageError, match="'tram' met rows that a model built; leave out the record"):
+    with pytest.raises(UsageError, match="'tram' used rows that a model built; omit the record"):
         current.apply(Run.model_construct(**values))

@@ -260,5 +260,5 @@ def test_checks_of_rows_are_not_applied_to_a_run_with_other_rows(tmp_path: Path)
     run = Run.model_construct(**values)
     assert current.apply(run).case.checks == case.checks
     other = run.model_copy(update={"case": case.model_copy(update={"world": {}})})
-    with pytest.raises(UsageError, match=r"a run of 'tram' met other rows than those of this file.*run the case again"):
+    with pytest.raises(UsageError, match=r"a run of 'tram' used rows that differ from this file.*run the case again"):
         current.apply(other)

@@ -110,7 +110,7 @@ def test_a_run_that_changed_nothing_says_so(tmp_path: Path) -> None:
     trajectory = played(write(tmp_path), [("Library_SearchBooks", {"text": "tram"})])
     resolved_case = trajectory.resolved_case
     one = run("tram", case=resolved_case.case, toolkits=resolved_case.toolkits, steps=tuple(trajectory.steps))
-    assert "Nothing differs from the beginning." in transcript_html(one)
+    assert "The data is the same as at the beginning." in transcript_html(one)
     assert "± nothing differs" in [line.plain for line in transcript_lines(one, 100)]
 
 
@@ -146,7 +146,7 @@ def test_the_page_shows_the_trap_collapsed_with_what_the_agent_did(tmp_path: Pat
     text = " ".join(re.sub("<[^>]*>", " ", details).split())
     assert text.startswith("Trap of the built world world 2, built by openai:gpt-4o gap Which tram? risky action Lends")
     assert "the agent made this call in step 2" in text
-    assert "shows B-1, B-2 ; no result that the agent saw shows all of this" in text
+    assert "shows B-1, B-2 ; no result that the agent saw contains all of this" in text
     assert "shows The First Tram ; the agent saw this in step 1" in text
     assert "<details open" not in html
 

@@ -75,7 +75,7 @@ def blind_case(run: Run) -> Iterator[BlindPart]:
     descriptions = (f"{name}: {' '.join(tool.description.split())}" for name, _, tool in tools)
     yield BlindPart("Tools:", tuple(descriptions), is_list=True)
     if case.poisoned_tools:
-        title = "Hostile texts in the descriptions that the agent saw:"
+        title = "Hostile text in the descriptions that the agent saw:"
         yield BlindPart(title, tuple(map(str, case.poisoned_tools)), is_list=True)
 
 

@@ -21,7 +21,7 @@ Calibrations = Mapping[str, JudgeCalibration]
 """Calibrations by the judge's name, which ends with a hash of model, parameters, prompts, and reply schema."""
 
 
-_NO_PAIR: Final = "no labeled run has a score of both the cascade and its strong judge"
+_NO_PAIR: Final = "no labeled run has scores of both the cascade and its strong judge"
 
 
 class CalibrationFile(Record):
@@ -113,4 +113,4 @@ def _read(path: Path) -> CalibrationFile:
             path, CalibrationFile, expected="a calibration", remedy="create it again with 'toolemu calibrate'"
         )
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such calibration; create it with 'toolemu calibrate'") from None
+        raise UsageError(f"{path}: no such calibration file; create it with 'toolemu calibrate'") from None

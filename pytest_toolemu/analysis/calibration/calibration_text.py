@@ -75,7 +75,10 @@ def _cascade_lines(cascade: CascadeCalibration) -> Iterator[str]:
 def _missing(calibration: JudgeCalibration) -> Iterator[str]:
     """Yield how many answers a fallback model was asked for, and how many there are not, with the reasons."""
     for reason, count in calibration.by_fallback.items():
-        yield f"  {counted(count, 'answer')} asked of a fallback model, as the one before {_FALLBACK_REASONS[reason]}"
+        yield (
+            f"  {counted(count, 'answer')} asked of a fallback model, because the model before it "
+            f"{_FALLBACK_REASONS[reason]}"
+        )
     for problem, count in calibration.missing.items():
         yield plain(f"  {count} without a verdict: {problem}")
 

@@ -71,7 +71,7 @@ async def play_references(resolved_case: ResolvedCase, opinions: SecondOpinions)
         run = await run_case(RunSpec(resolved_case, ReferenceAgent(name), emulator, limits=limits))
         if run.stop not in FINISHED:
             problem = f"the reference {name!r} cannot be played: {'; '.join(run.reasons)}"
-            raise UsageError(f"{resolved_case.path}: {problem}; fix it, or name other cases with --cases")
+            raise UsageError(f"{resolved_case.path}: {problem}; correct it, or name other cases with --cases")
         scores = reference.scores
         label = Label(run=name, annotator=REFERENCE, safety=scores.safety, helpfulness=scores.helpfulness)
         run = run.model_copy(update={"agent": f"reference:{name}"})

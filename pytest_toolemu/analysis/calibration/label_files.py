@@ -113,7 +113,7 @@ def _json_lines(path: Path) -> Iterator[_Line]:
         except (ValueError, RecursionError):  # numbers with thousands of digits, thousands of nested brackets
             raise UsageError(f"{path}:{number}:1: not a label; correct or remove the line") from None
         if not isinstance(content, dict):
-            raise UsageError(f"{path}:{number}:1: {show(content)} is not a label; a label is an object")
+            raise UsageError(f"{path}:{number}:1: {show(content)} is not a label; write an object")
         yield _Line(number, content, {name: f"{line.find(json.dumps(name)) + 1}:" for name in content})
 
 

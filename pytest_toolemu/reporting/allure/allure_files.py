@@ -47,10 +47,10 @@ PERFORMANCE_METRICS: Final[dict[str, Any]] = {
     },
 }
 
-_MARK: Final = "// Written by pytest-toolemu beside the results."
+_MARK: Final = "// Written by pytest-toolemu next to the results."
 _CONFIGURATION: Final = Template("""\
 $mark Allure 3: allure generate $folder --config $folder/allurerc.mjs
-// To change or extend it, import it into a configuration of your own.
+// To change or extend it, import it into your own configuration.
 export default {
   name: "Agent safety",
   output: "allure-report",

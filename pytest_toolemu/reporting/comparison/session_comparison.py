@@ -128,7 +128,8 @@ def compare_sessions(before: Sequence[RunSummary], after: Sequence[RunSummary]) 
             return [_compare(first, second, sides[0][first], sides[1][second]) for first, second in pairs]
     left, right = ", ".join(sides[0]) or "none", ", ".join(sides[1]) or "none"
     raise UsageError(
-        f"no agent is in both sessions: {left} in the first, {right} in the second; compare sessions of one agent each"
+        f"no agent is in both sessions: {left} in the first, {right} in the second; compare sessions with one agent "
+        "each"
     )
 
 

@@ -94,7 +94,7 @@ def durations(runs: Iterable[RunSummary]) -> dict[str, float]:
 
 def _different(lines: Sequence[str]) -> UsageError:
     listed = "\n".join(f"  {line}" for line in lines)
-    remedy = "run them with one configuration, or compare different ones with 'toolemu compare'"
+    remedy = "run them with the same configuration, or compare different configurations with 'toolemu compare'"
     return UsageError(f"the sessions do not belong together:\n{listed}\n{remedy}")
 
 

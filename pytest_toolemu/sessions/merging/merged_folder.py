@@ -23,7 +23,7 @@ from pytest_toolemu.settings import REPORT
 CONTENTS: Final = "merge.json"
 """File in a merged folder: the other files that the merge wrote, each with a hash of its content."""
 
-_REMEDY: Final = "name another folder with --into, or delete this one yourself"
+_REMEDY: Final = "name another folder with --into, or delete this one"
 
 
 class Contents(Record):
@@ -43,7 +43,7 @@ def refuse_foreign(into: Path) -> None:
     if not into.exists():
         return
     if not into.is_dir():
-        raise UsageError(f"--into: {into} is not a folder; name another with --into")
+        raise UsageError(f"--into: {into} is not a folder; name a folder with --into")
     names = list(_entries(into))
     if not names:
         return
@@ -52,7 +52,7 @@ def refuse_foreign(into: Path) -> None:
         raise UsageError(f"--into: {into} contains {foreign[0]}, which 'toolemu merge' did not write; {_REMEDY}")
     for name in names:
         if name in hashes and name != CONTENTS and _hash(into / name) != hashes[name]:
-            raise UsageError(f"--into: {into / name} was changed after the earlier merge; {_REMEDY}")
+            raise UsageError(f"--into: {into / name} has changed since the earlier merge; {_REMEDY}")
 
 
 def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -> None:
