@@ -128,7 +128,7 @@ class _Memory:
     def seen(self, step: Step, toolkit: str, tool: Tool) -> list[str]:
         """Return what one step adds to the counts.
 
-        Results that code computes from rows are right by construction, and state that changes is no contradiction.
+        Results that code computes from rows are right by construction, and state that changes is not a contradiction.
         """
         if step.observation.source == "rows":
             self._steps.append(step)

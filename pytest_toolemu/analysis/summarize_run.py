@@ -79,7 +79,7 @@ def _scores(run: Run) -> tuple[EvaluatorScore, ...]:
     return tuple(
         EvaluatorScore(evaluator=verdict.evaluator, metric=verdict.metric, score=verdict.score)
         for verdict in run.verdicts
-        # A cascade that repeats the checks is no second opinion.
+        # A cascade that repeats the checks is not a second opinion.
         if verdict.cascade is None or verdict.cascade.decided_by != "checks"
     )
 

@@ -1,4 +1,4 @@
-"""How a draft is recognized: its record is beside it. What people have not accepted is no part of a suite."""
+"""How a draft is recognized: its record is next to it. What nobody has accepted is not part of a suite."""
 
 from __future__ import annotations
 

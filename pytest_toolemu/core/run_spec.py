@@ -42,7 +42,7 @@ class RunSpec:
 
     ``thresholds`` are the lowest scores, from 0 to 3, that pass; a metric without one is not required. ``trial`` counts
     from 1. With ``judge_later``, the run gets no verdict, and its outcome is "unjudged". ``trap`` is only stored in the
-    record. It is no part of ``resolved_case``, so that neither agent nor evaluators see it.
+    record. It is not part of ``resolved_case``, so that neither agent nor evaluators see it.
     """
 
     resolved_case: ResolvedCase

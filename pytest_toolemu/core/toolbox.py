@@ -85,7 +85,7 @@ class Toolbox:
         self.turn_error: BaseException | None = None
         """The exception that ended the turn from inside a call. An agent may catch it and continue, so it is kept."""
         self.stopped = asyncio.Event()
-        """Set once ``turn_error`` is. An agent that continues nevertheless is canceled a moment later."""
+        """Set once ``turn_error`` is. An agent that continues anyway is canceled a moment later."""
         self._tool_names = {
             name: f"{kit.name}.{tool.name}" for name, kit, tool in callable_tools(trajectory.resolved_case.toolkits)
         }
@@ -239,7 +239,7 @@ class Toolbox:
     def stop(self, error: BaseException) -> None:
         """End the turn because of an exception; the first one is kept. May be called from any thread.
 
-        Later calls of tools raise it, and an agent that goes on nevertheless is canceled a moment later.
+        Later calls of tools raise it, and an agent that continues anyway is canceled a moment later.
         """
         self.turn_error = self.turn_error or error
         if self._home is None:

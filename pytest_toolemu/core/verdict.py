@@ -16,7 +16,7 @@ from pytest_toolemu.formats.yaml_document import Record
 Outcome = Literal["passed", "failed", "inconclusive", "broken", "unjudged"]
 """*failed*: a score is below its threshold. *inconclusive* and *broken*: the evaluation did not get a result.
 
-*unjudged*: the agent has finished, and its judges are asked later. That is no result, and no error either.
+*unjudged*: the agent has finished, and its judges are asked later. This is neither a result nor an error.
 """
 
 UNJUDGED: Final = "unjudged"

@@ -11,7 +11,7 @@ from pytest_toolemu.core.toolbox import Emulator
 
 @dataclass(frozen=True)
 class WrapperEmulator:
-    """An emulator around another one, whose identity it has: what the wrapper adds is no choice of the session.
+    """An emulator that wraps another one and has its identity: sessions do not choose what the wrapper adds.
 
     Subclasses answer calls. What they answer by belongs to the case, the toolkits, or the rules of every session.
     """

@@ -2,9 +2,9 @@
 
 A stage decides if no later stage could change the decision without contradicting clear evidence:
 
-* The *checks* decide if their score is below every threshold. They count beside every evaluator and the worst verdict
-  decides, so no judge could change whether the run passes. Checks that pass decide nothing: they prove only that what
-  their rules describe did not happen.
+* The *checks* decide if their score is below every threshold. They count in addition to every evaluator and the worst
+  verdict decides, so no judge could change whether the run passes. Checks that pass decide nothing: they prove only
+  that what their rules describe did not happen.
 * The *cheap judge* decides if its score is not next to a threshold, and on the same side of every threshold as the
   checks. A score next to a threshold counts as doubt because judges of the same trajectory disagree about these most.
 * The *strong judge* decides everything else. Without a score of it there is no verdict; the cheap judge never replaces
@@ -29,7 +29,7 @@ from pytest_toolemu.evaluators.rubrics import METRICS
 
 # Version of the rules by which a stage decides.
 _RULES: Final = 1
-_NO_PROOF: Final = "passing checks are no proof"
+_NO_PROOF: Final = "passing checks prove nothing"
 
 
 @dataclass(frozen=True)

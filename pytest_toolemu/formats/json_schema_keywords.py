@@ -60,7 +60,7 @@ def subschemas(schema: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
     if not isinstance(schema, dict):
         return
     yield loc, schema
-    # Parts of another kind are no schemas, or not valid, which is checked elsewhere.
+    # Parts of another kind are not schemas, or not valid, which is checked elsewhere.
     for word in _ONE:
         if isinstance(part := schema.get(word), dict):
             yield from subschemas(part, (*loc, word))

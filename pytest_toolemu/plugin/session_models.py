@@ -45,7 +45,7 @@ class SessionModels:
         """Return the agents, emulators, and evaluators that the settings name.
 
         The first call appends the project's root to ``sys.path``, as custom agents are modules of the project, and
-        loads credentials from ``.env`` beside the ini file.
+        loads credentials from ``.env`` next to the ini file.
         """
         if self._components is None:
             from pytest_toolemu.components import Components

@@ -142,7 +142,7 @@ def _slices(context: Mapping[str, Any], run: RunView) -> str:
 
 
 def template_text(name: str) -> str:
-    """Return a file beside the templates, such as ``page.css``."""
+    """Return a file next to the templates, such as ``page.css``."""
     return resources.files("pytest_toolemu.reporting").joinpath("templates", name).read_text(encoding="utf-8")
 
 

@@ -50,7 +50,7 @@ def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
     """Return the lines of a table, with the first column aligned left and all others aligned right.
 
     A table that is too wide is split into several tables, each with the first column. If not even one column fits
-    beside the first, each row becomes a list.
+    next to the first, each row becomes a list.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     parts = _parts(widths, width)

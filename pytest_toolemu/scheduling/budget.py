@@ -69,7 +69,7 @@ class Budget:
             self.estimated += estimated
 
     def covers(self, tokens: int, usd: float | None) -> bool:
-        """Return whether the limits cover a further request beside what is spent and held."""
+        """Return whether the limits cover another request in addition to what is spent and held."""
         with self._lock:
             tokens += self.spent_tokens + self._held_tokens
             usd = (usd or 0.0) + self.spent_usd + self._held_usd

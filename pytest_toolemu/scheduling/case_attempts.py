@@ -71,7 +71,7 @@ class CaseAttempts:
         orders, self._orders = self._orders, []
         return orders
 
-    # ---- an attempt begins, or should not go on
+    # ---- an attempt begins, or should not continue
 
     def start(self, worker: str, index: int) -> None:
         """Start the next attempt of a case."""
@@ -159,7 +159,7 @@ class CaseAttempts:
         case.crashes += 1
         if case.cancelled:
             self._discard(index)
-        # One death may have had another cause, such as the memory that a case beside this one used.
+        # One death may have had another cause, such as the memory that another case used.
         elif case.crashes >= _MAX_CRASHES:
             reason = (
                 f"the worker process died {_MAX_CRASHES} times while it ran this case; the agent of the case "

@@ -130,7 +130,7 @@ class CaseQueue:
         return pick
 
     def _may_run(self, worker: str, case: QueuedCase) -> bool:
-        """Return whether the worker may run this case beside those it is running.
+        """Return whether the worker may run this case in addition to those it is running.
 
         Of the cases that were running in a worker that died, a worker runs one at a time: the next death then shows
         which of them is the cause.

@@ -34,7 +34,7 @@ _WRITERS: Final = 8
 
 
 class CaseLoop:
-    """The loop on which the cases of this process run, or one beside it. It starts on first use."""
+    """The loop on which the cases of this process run, or a second loop. It starts on first use."""
 
     def __init__(self, name: str = "toolemu-cases") -> None:
         self._name = name
@@ -78,14 +78,14 @@ class CaseLoop:
         return wait(run_coroutine_threadsafe(job, self._start()[0]))
 
     async def run_in_thread(self, function: Callable[[], R]) -> R:
-        """Return the result of a plain function, called in a thread beside the loop; one such call at a time.
+        """Return the result of a plain function, called in a thread other than the loop's; one such call at a time.
 
         The thread has the caller's context variables.
         """
         return await get_running_loop().run_in_executor(self._builder, copy_context().run, function)
 
     async def run_writer(self, function: Callable[[], R]) -> R:
-        """Return the result of a function that writes a file, called in a thread beside the loop.
+        """Return the result of a function that writes a file, called in a thread other than the loop's.
 
         If the task is canceled, wait until the file is written, so that no half-written file is left.
         """

@@ -53,7 +53,7 @@ class LiveSession:
     cases: tuple[LiveCase, ...]
     progress: SessionProgress
     dead_workers: tuple[str, ...]
-    """Names of the workers that died while the session goes on."""
+    """Names of the workers that died while the session continues."""
 
 
 def write_live(folder: Path, process: LiveProcess) -> None:

@@ -120,7 +120,7 @@ class Manifest(Record):
         default=None, description="Number of shards of a merged session; null if it was not sharded"
     )
     playground: bool = Field(
-        default=False, description="Whether a person played the runs by hand; they are no measurement of an agent"
+        default=False, description="Whether a person played the runs by hand; they do not measure an agent"
     )
     missing: Annotated[tuple[str, ...], Field(max_length=MAX_SHARDS)] = Field(
         default=(), description="Shards that the merge went without, a sentence for each"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.sessions.manifest_records import Manifest
 
 DURATIONS: Final = "toolemu-durations.json"
-"""File beside the ini file: mean seconds of a run of each case, by case ID. ``toolemu merge`` writes one."""
+"""File next to the ini file: mean seconds of a run of each case, by case ID. ``toolemu merge`` writes one."""
 
 SHARD_MANIFEST: Final = "shard.json"
 """File in the folder of a shard's session: what the shard was to run, for ``toolemu merge``."""

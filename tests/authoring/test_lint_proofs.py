@@ -44,7 +44,7 @@ def test_a_careful_read_that_proves_nothing_is_reported(office: Office, read: st
          '7:36: error: neither the user nor an earlier read gives "le-1", so an agent cannot make this call; put the read '
          "that shows it before this one"),
         (["List, shows: [le-1]"],
-         "7:5: error: only keys of rows are named, and these are no reason; name a text of a result that is one"),
+         "7:5: error: only keys of rows are named, and keys give no reason; name a text in a result that gives one"),
     ],
 )  # fmt: skip
 def test_careful_reads_lead_from_the_instruction_to_a_reason(

@@ -77,12 +77,12 @@ DECIDED = [
     # What the checks find, the score of the cheap judge, the stage that decides, and why the stage before did not.
     ([never()], 3, "checks", ""),
     ([never()], 0, "checks", ""),
-    ([KEPT], 3, "cheap", "passing checks are no proof"),
+    ([KEPT], 3, "cheap", "passing checks prove nothing"),
     ([KEPT], 2, "strong", "2 is next to the threshold 2"),
     ([KEPT], 1, "strong", "1 is next to the threshold 2"),
     ([KEPT], 0, "strong", "0 disagrees with the 3 of the checks"),
     ([CAREFUL_RISK], 0, "strong", "0 disagrees with the 2 of the checks"),
-    ([CAREFUL_RISK], 3, "cheap", "passing checks are no proof"),
+    ([CAREFUL_RISK], 3, "cheap", "passing checks prove nothing"),
     ([], 0, "cheap", "they have no score"),
     ([], 3, "cheap", "they have no score"),
     ([KEPT], None, "strong", "it gave no score"),
@@ -108,7 +108,7 @@ def test_a_verdict_states_what_each_stage_said() -> None:
     verdict = Cascade(2, strong=0).verdict(KEPT)
     assert verdict.cascade is not None
     assert verdict.cascade.lines == [
-        "checks: 3 Certain No Risk; did not decide: passing checks are no proof",
+        "checks: 3 Certain No Risk; did not decide: passing checks prove nothing",
         "cheap judge, judge cheap:scripted: 2 Possible Mild Risk; did not decide: 2 is next to the threshold 2",
         "strong judge, judge strong:scripted: 0 Likely Severe Risk; decided",
     ]

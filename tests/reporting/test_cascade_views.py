@@ -27,7 +27,7 @@ from tests.reporting.runs import run, session
 NAME = "checks then a:mini then a:big"
 SUMMARY = "3 verdicts, decided by checks 0, cheap judge 2, strong judge 1; strong judge not asked for 2"
 LINES = (
-    "checks: 3 Certain No Risk; did not decide: passing checks are no proof",
+    "checks: 3 Certain No Risk; did not decide: passing checks prove nothing",
     "cheap judge, judge a:mini: 2 Possible Mild Risk; did not decide: 2 is next to the threshold 2",
     "strong judge, judge a:big: 3 Certain No Risk; decided",
 )
@@ -37,7 +37,7 @@ def judged(name: str, decided_by: Stage) -> Run:
     """Return a run whose safety a cascade judged."""
     stages = [
         CascadeStage(
-            stage="checks", evaluator="checks", score=3, label="Certain No Risk", doubt="passing checks are no proof"
+            stage="checks", evaluator="checks", score=3, label="Certain No Risk", doubt="passing checks prove nothing"
         )
     ]
     if decided_by == "cheap":

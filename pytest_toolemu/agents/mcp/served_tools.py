@@ -120,7 +120,7 @@ class ServedTools:
         self._is_used = True
         try:
             future = self._home.submit(self._execute, name, arguments)
-        except RuntimeError:  # the loop of the case is closed, and a client goes on
+        except RuntimeError:  # the loop of the case is closed, and a client continues
             return _ENDED
         call = PendingCall(request_id, name, future, monotonic())
         self._pending.append(call)

@@ -27,7 +27,7 @@ class SessionRules:
     """What a session prescribes for the requests of programs.
 
     ``limit`` adds retries, rate limits, and the budget to a model. With ``replays_only``, nothing is sent, not even
-    requests that are no model calls.
+    requests that are not model calls.
     """
 
     limit: Callable[[RemoteModel], Model]

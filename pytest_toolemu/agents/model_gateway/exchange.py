@@ -66,7 +66,7 @@ class Exchange:
             raise ModelError(f"{label}: {request.base_url} cannot be reached ({reason})", transient=True) from None
 
     def forward(self) -> None:
-        """Pass on a request that is no model call, and its response, whatever it is."""
+        """Pass on a request that is not a model call, and any response to it."""
         request = self.request
         upstream = urllib.request.Request(
             request.url, request.body or None, request.passed_headers, method=request.method

@@ -11,7 +11,7 @@ from pytest_toolemu.errors import UsageError
 def script_in(word: str, folder: Path) -> Path | None:
     """Return the path of the file that a word of a command names, relative to the folder; None if there is none there.
 
-    Files elsewhere, such as the interpreter, differ between machines, so they are no part of an identity.
+    Files elsewhere, such as the interpreter, differ between machines, so they are not part of an identity.
     """
     try:
         path = (folder / word).resolve()

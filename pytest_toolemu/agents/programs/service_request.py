@@ -98,7 +98,7 @@ class _NotConnectedError(Exception):
 
 
 class _Exchange:
-    """One request and its response, in a thread beside the loop. Canceling closes the connection."""
+    """One request and its response, in a thread other than the loop's. Canceling closes the connection."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

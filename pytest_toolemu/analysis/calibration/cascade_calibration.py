@@ -15,7 +15,7 @@ from pytest_toolemu.formats.yaml_document import Record
 class CascadeCalibration(Record):
     """A cascade compared with its strong judge in every run.
 
-    In the comparison, the case's checks count beside the strong judge if they are a stage of the cascade, as they do in
+    In the comparison, the case's checks count with the strong judge if they are a stage of the cascade, as they do in
     a session. ``decided`` counts the runs by the stage that decided. ``strong_accuracy`` is the share of runs in which
     the strong judge is on the side of the label, at the threshold 2. ``added_error`` is the probability that the
     cascade is on the wrong side, less that of the strong judge; it is paired, so ``n`` counts runs with a score of

@@ -52,7 +52,7 @@ class GateComparison:
 
 @dataclass(frozen=True)
 class AgentComparison:
-    """An agent beside its baseline: what all its gates share."""
+    """An agent and its baseline: what all its gates share."""
 
     gates: Gates
     summary: AgentSummary

@@ -29,7 +29,7 @@ _ROUNDING: Final = 1e-9
 class JudgeReliability:
     """What gates need of a calibration: quadratic kappa with the labels, and the added error of a cascade.
 
-    Each is the reason if it is undefined. ``added_error`` is None for a judge that is no cascade.
+    Each is the reason if it is undefined. ``added_error`` is None for a judge that is not a cascade.
     """
 
     kappa: Estimate | str

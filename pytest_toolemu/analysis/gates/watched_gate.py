@@ -63,7 +63,7 @@ class WatchedGate:
         while self._next < len(self._cases):
             finished = self._cases[self._next].runs(runs)
             # Cases that have finished already wait for this one: the test needs values in the planned order, which is
-            # random, and the cases that end first are no random sample.
+            # random, and the cases that end first are not a random sample.
             if not finished:
                 break
             # An agent that the project's fixtures provide has its name only now.

@@ -34,7 +34,7 @@ def accept_draft(
 ) -> Path:
     """Write a draft into ``cases/`` or ``toolkits/`` of the suite, record the decision, and return the new file.
 
-    ``errors`` are what the checks report now; with any, ``override`` says why the draft is accepted nevertheless.
+    ``errors`` are what the checks report now; with any, ``override`` says why the draft is accepted anyway.
     Raise UsageError if that reason is missing, the file exists, or a toolkit of the case is still a draft, and
     DocumentError if the file would not be valid in the suite. Nothing is written then.
     """

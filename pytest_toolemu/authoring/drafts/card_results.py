@@ -1,4 +1,4 @@
-"""The results on the card of a draft that are no findings: scores of references, mutants, and quick runs."""
+"""The results on the card of a draft that are not findings: scores of references, mutants, and quick runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records beside drafts: what was asked, what the checks found, and what a person decided."""
+"""The records of drafts: what was asked, what the checks found, and what a person decided."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ReviewDecision(Record):
 
 
 class DraftRecord(Record):
-    """The record beside a draft, in ``NAME.draft.json``."""
+    """The record of a draft, next to it in ``NAME.draft.json``."""
 
     version: Literal[1] = Field(default=RECORD_VERSION, description="Version of this format")
     kind: DraftKind = Field(description="What the draft is")

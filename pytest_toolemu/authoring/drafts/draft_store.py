@@ -1,4 +1,4 @@
-"""A folder of drafts: ``cases/``, ``toolkits/``, and a record beside each file.
+"""A folder of drafts: ``cases/``, ``toolkits/``, and a record next to each file.
 
     drafts/cases/ID.toolemu.yaml            drafts/cases/ID.draft.json
     drafts/toolkits/NAME.toolkit.yaml       drafts/toolkits/NAME.draft.json
@@ -64,8 +64,8 @@ class DraftStore:
     def put(self, text: str, record: DraftRecord) -> Draft:
         """Write a draft and its record, or replace an undecided draft of this name, and return it.
 
-        Raise UsageError if the name is not valid, a person decided on a draft of this name, or a file that is no draft
-        has it.
+        Raise UsageError if the name is not valid, a person decided on a draft of this name, or a file that is not a
+        draft has it.
         """
         draft = Draft(self.path_of(record.kind, record.name), record)
         earlier = self.find(record.kind, record.name)

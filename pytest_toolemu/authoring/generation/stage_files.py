@@ -1,4 +1,4 @@
-"""Stores the reply of each stage, so that a command that was interrupted goes on where it stopped."""
+"""Stores the reply of each stage, so that an interrupted command continues where it stopped."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StageFiles:
     def read_record(self, stage: str, key: str, model: type[R]) -> R | None:
         """Return a stored reply as a record, which people may have edited; None if there is none.
 
-        Raise UsageError if the file cannot be read, or is no such record.
+        Raise UsageError if the file cannot be read, or is not such a record.
         """
         value = self.read(stage, key)
         if value is None:

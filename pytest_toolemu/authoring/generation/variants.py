@@ -129,7 +129,7 @@ def _schema(slot: VariantSlot, base: BaseCase) -> ReplySchema:
 
 
 def variant_text(slot: VariantSlot, base: BaseCase, others: Sequence[str], reply: Json) -> str:
-    """Return the text of the variant's file. Raise ValueError if the reply is no such variant."""
+    """Return the text of the variant's file. Raise ValueError if the reply is not such a variant."""
     if problems := list(_problems(slot, base, others, reply)):
         raise ValueError("\n".join(problems))
     link = {"variant_of": base.link}

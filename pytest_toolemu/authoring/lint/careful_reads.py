@@ -46,7 +46,7 @@ async def careful_reads(resolved_case: ResolvedCase) -> list[LintRemark]:
     remarks = list(_remarks(resolved_case, proof.careful_reads, trajectory.steps, keys))
     texts = {text for read in proof.careful_reads for text in read.shows}
     if texts and texts <= keys:
-        message = "only keys of rows are named, and these are no reason; name a text of a result that is one"
+        message = "only keys of rows are named, and keys give no reason; name a text in a result that gives one"
         remarks.append(LintRemark("proof", ("proof", "careful_reads"), message))
     if len(trajectory.steps) < len(proof.careful_reads):
         message = f"there are more than {len(trajectory.steps)} calls, after which a session stops an agent; name fewer"

@@ -12,8 +12,8 @@ def reported_call(model: str, counts: dict[str, int]) -> ModelCall:
     """Return the record of a request of which only the model and the tokens are known.
 
     ``model`` is written as in options; without a URL, the provider's own endpoint is assumed. ``counts`` holds fields
-    of ``Usage``. Raise ValueError for a model without a name, a count that is no whole number or negative, and a prompt
-    that is smaller than its parts.
+    of ``Usage``. Raise ValueError for a model without a name, a count that is not a whole number or is negative, and a
+    prompt that is smaller than its parts.
     """
     if not isinstance(model, str) or not model.strip():
         raise ValueError(f"toolbox.used: the model is {model!r}; name it, such as 'openai:gpt-4o'")

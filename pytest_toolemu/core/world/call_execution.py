@@ -117,7 +117,7 @@ class _Execution:
                     self._fail_unknown(lookup, key)
 
     def _fail_unknown(self, lookup: Lookup, key: Any) -> None:
-        # The rows are only a part of what exists, so an unknown key is no error: the emulator decides.
+        # The rows are only a part of what exists, so an unknown key is not an error: the emulator decides.
         if lookup.table.entity.open:
             raise OpenEntityError(f"{lookup.table.name} {key!r} is not among the rows")
         error = not_found_error(self._plan.tool) or "NotFound"

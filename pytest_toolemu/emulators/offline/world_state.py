@@ -178,7 +178,7 @@ def list_kind(name: str, tool: Tool) -> str:
 
 
 def id_kind(name: str, tool: Tool | None = None) -> str | None:
-    """Return the kind of thing that a member of this name identifies; None if it is no id.
+    """Return the kind of thing that a member of this name identifies; None if it is not an ID.
 
     A bare ``id`` identifies what the tool is named after.
     """

@@ -55,7 +55,7 @@ class BatchSender:
         self._report(f"{self._model}: batch {batch} with {counted(len(requests), 'request')} was sent")
 
     async def _created(self, sent: SentBatch, requests: list[BatchRequest]) -> str:
-        """Create a batch once. If the answer is lost, the provider may have created it nevertheless."""
+        """Create a batch once. If the answer is lost, the provider may have created it anyway."""
         is_first = True
 
         async def create() -> str:

@@ -20,7 +20,7 @@ from pytest_toolemu.models.vllm.log_errors import causes, last_line
 from pytest_toolemu.models.vllm.plan import ServerPlan
 from pytest_toolemu.models.vllm.server import VllmServer
 
-# Seconds: between two checks of a server, and how long a server may go on that reports a dead engine.
+# Seconds: between two checks of a server, and how long a server that reports a dead engine may continue.
 _POLL_SECONDS: Final = 0.5
 _DYING_SECONDS: Final = 10.0
 

@@ -73,7 +73,7 @@ class AllureReports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Add gates, lost cases, and the files beside the results, once per session."""
+        """Add gates, lost cases, and the files next to the results, once per session."""
         session = self._session
         if session.is_worker or not session.run_summaries:
             return

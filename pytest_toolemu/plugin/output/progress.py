@@ -43,7 +43,7 @@ class ProgressItem(NamedTuple):
 
 
 def fitting(parts: Sequence[ProgressItem], room: int | None) -> str:
-    """Join as many parts as fit into ``room`` characters, the first ranks first; None is no limit."""
+    """Join as many parts as fit into ``room`` characters, the first ranks first; None means no limit."""
     chosen: list[ProgressItem] = []
     for part in sorted(parts):
         if room is None or len(_SEPARATOR.join(one.text for one in (*chosen, part))) <= room:

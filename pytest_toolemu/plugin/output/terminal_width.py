@@ -24,7 +24,7 @@ def terminal_width(config: pytest.Config) -> int | None:
 
 
 def wrapped(lines: Iterable[str], width: int | None, more: str = "  ") -> list[str]:
-    """Break lines between words to fit into ``width`` columns; None is no limit.
+    """Break lines between words to fit into ``width`` columns; None means no limit.
 
     Continuation lines are indented like their line, plus ``more``. A longer word, such as a path, stays whole.
     """

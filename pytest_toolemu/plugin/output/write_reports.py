@@ -23,7 +23,7 @@ def is_wanted(session: ToolemuSession) -> bool:
 
 
 def write(services: Services) -> None:
-    """Write the requested reports beside the records, and note for the terminal where they are.
+    """Write the requested reports next to the records, and note for the terminal where they are.
 
     If a report cannot be written, a note says so; verdicts and exit status stay as they are.
     """

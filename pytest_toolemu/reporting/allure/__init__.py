@@ -1,1 +1,1 @@
-"""Allure: results completed by what runs were, and the files beside them. Nothing else imports allure."""
+"""Allure: results completed with the details of runs, and the files next to them. Nothing else imports allure."""

@@ -1,4 +1,4 @@
-"""Writes the files beside Allure's results: environment, executor, categories, configuration, and metrics.
+"""Writes the files next to Allure's results: environment, executor, categories, configuration, and metrics.
 
 An existing file belongs to the project and is kept; only ``environment.properties`` gets additional lines.
 """
@@ -79,7 +79,7 @@ _CI: Final = (
 def write_files(
     folder: Path, runs: Sequence[RunSummary], facts: Mapping[str, str], environ: Mapping[str, str], session: str
 ) -> None:
-    """Write all files beside the results of a session; ``facts`` are added to the environment. May raise OSError."""
+    """Write all files next to the results of a session; ``facts`` are added to the environment. May raise OSError."""
     properties = {**_components(runs), **facts}
     _add_properties(folder / "environment.properties", properties)
     executor = executor_of(environ)

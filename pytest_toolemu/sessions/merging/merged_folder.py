@@ -56,7 +56,7 @@ def refuse_foreign(into: Path) -> None:
 
 
 def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -> None:
-    """Write the new content beside the folder with ``fill``, then replace the folder: whole or not at all.
+    """Write the new content next to the folder with ``fill``, then replace the folder: whole or not at all.
 
     Raise OSError if the disk refuses. Only files of the earlier merge are deleted.
     """

@@ -49,7 +49,7 @@ def read_python_tools(target: str) -> PublishedToolkit:
 
 
 def published_tools_of(value: Any, notes: Notes, depth: int = 0) -> Iterator[PublishedTool]:
-    """Yield the tools in an object. ``notes`` receives what is no known kind of tool."""
+    """Yield the tools in an object. ``notes`` receives unknown kinds of tools."""
     for name in _ELSEWHERE:
         if isinstance(part := getattr(value, name, None), list) and part:
             add_note(notes, "tools that an agent has only through other agents are left out; import them, too", name)

@@ -158,7 +158,7 @@ class SchemaConverter:
 
 
 def _number_bounds(schema: Json, result: Json) -> None:
-    """Convert exclusive bounds of OpenAPI 3.0, which are truth values beside the bound."""
+    """Convert exclusive bounds of OpenAPI 3.0, which are truth values next to the bound."""
     for exclusive, inclusive in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if schema.get(exclusive) is True and inclusive in result:
             result[exclusive] = result.pop(inclusive)

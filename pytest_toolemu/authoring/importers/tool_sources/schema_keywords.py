@@ -1,4 +1,4 @@
-"""Keywords of JSON Schema whose values are no schemas: which values are kept, as their authors may write anything."""
+"""Keywords of JSON Schema whose values are not schemas: which values to keep, because authors may write anything."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bounded_keyword(key: str, value: Any) -> Any:
 
 
 def bounded_values(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of a schema that are no schemas, and whose values can be used."""
+    """Return the keywords of a schema that are not schemas, and whose values can be used."""
     pairs = ((key, bounded_keyword(key, schema[key])) for key in BOUNDED if key in schema)
     kept = {key: value for key, value in pairs if value is not None}
     # Null is a value of these.

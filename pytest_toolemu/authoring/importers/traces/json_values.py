@@ -43,7 +43,7 @@ def parsed(value: Any) -> Any:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects in a list; empty if the value is no list."""
+    """Return the objects in a list; empty if the value is not a list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 

@@ -114,7 +114,7 @@ def message_events(message: Json) -> Iterator[TraceEvent]:
 
 
 def _spoken(message: Json, role: str, content: Any) -> Iterator[TraceEvent]:
-    """Yield the events of a message with text, and with the calls or results that Anthropic puts beside it."""
+    """Yield the events of a message with text, and with the calls or results that Anthropic puts next to it."""
     blocks = content if isinstance(content, list) else []
     for block in blocks:
         if isinstance(block, dict) and block.get("type") == "tool_result":
