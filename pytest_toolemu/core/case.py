@@ -195,7 +195,7 @@ class Case(Record):
 
 @dataclass(frozen=True)
 class ResolvedCase:
-    """A case with its toolkits: everything that the agent, the emulator and the evaluators may know about it.
+    """A case with its toolkits: everything that the agent, the emulator, and the evaluators may know about it.
 
     ``toolkits`` are those that the agent sees: they contain the texts of poisoned tools.
     """

@@ -32,9 +32,9 @@ async def run_case(
     meter: UsageMeter | None = None,
     watch: Callable[[Trajectory], None] | None = None,
 ) -> Run:
-    """Let the agent act in the emulated world, let every evaluator judge unless that is left for later, and decide.
+    """Let the agent act in the emulated world, let every evaluator judge unless judging is postponed, and decide.
 
-    Whatever happens inside the case becomes the outcome of the run and is not raised. Only three exceptions pass:
+    What happens inside the case becomes the outcome of the run and is not raised. Only three exceptions are raised:
     NotRunError if the session may spend nothing more, MissingToolError if the agent has tools that are not emulated,
     and DocumentError for a broken dataset file. Model calls pass through ``cassette`` if there is one. Tokens that a
     custom agent reports are counted by ``meter``. ``watch`` gets the trajectory before the agent begins, and may

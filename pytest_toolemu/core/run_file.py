@@ -32,9 +32,9 @@ _REJUDGED_FROM: Final = "judged again from"
 
 
 def load_run(path: Path) -> Run:
-    """Return a stored run with its case and toolkits; UsageError if a file cannot be read or is not what it should be.
+    """Return a stored run with its case and toolkits; UsageError if a file cannot be read or is not valid.
 
-    The file is one of a session's folder, or a self-contained record: of ``toolemu show --json``, or of format version
+    The file is in a session's folder, or is a self-contained record from ``toolemu show --json`` or in format version
     2.
     """
     record = read_run_file(path)

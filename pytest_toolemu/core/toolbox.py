@@ -130,7 +130,7 @@ class Toolbox:
     async def say(self, text: str) -> str | None:
         """Say something to the user: a question, or the answer. Return the reply; None if the conversation is over.
 
-        Without --toolemu-turns above 1, and for a case without 'conversation', it is over at once: the text is the
+        Without --toolemu-turns above 1, and for a case without 'conversation', it is over immediately: the text is the
         agent's answer. Raise TypeError for anything but a string, and AgentStopped if the agent's turn has ended.
         """
         if not isinstance(text, str):
@@ -248,7 +248,7 @@ class Toolbox:
             self._home.call_soon(self.stopped.set)
 
     def used(self, model: str, *, input: int, output: int, cached: int = 0, cache_written: int = 0) -> None:  # noqa: A002
-        """Report the tokens of a request that the agent has sent to a model by itself, from any thread.
+        """Report the tokens of a request that the agent itself sent to a model, from any thread.
 
         They count in the limit on tokens, the budget, and all reports. ``model`` is written as in options, such as
         ``openai:gpt-4o``. ``input`` is the whole prompt, of which ``cached`` tokens were read from a cache and

@@ -170,7 +170,7 @@ class Trajectory:
         return World.begun(self.beginning, case) if case.world else None
 
     def release_world(self) -> None:
-        """Give the databases of the rows back when the last call was made; the state can still be queried."""
+        """Release the databases of the rows after the last call; the state can still be queried."""
         vars(self).pop("world", None)
 
 
