@@ -48,7 +48,7 @@ def test_evaluations_of_other_runs_are_refused_with_both_files_and_the_first_lin
     with pytest.raises(UsageError) as caught:
         import_runs(file, folder, [safe])
     assert str(caught.value) == (
-        f"{safe}:2 does not evaluate {file}:2: it names CellarFindParcels, which this run does not have; "
+        f"{safe}:2 does not evaluate {file}:2: it names the tool CellarFindParcels, which this run does not have; "
         "1 of 2 evaluations differ in this way; name the evaluations of these runs"
     )
 

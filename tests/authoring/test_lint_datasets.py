@@ -67,7 +67,7 @@ def test_a_twin_of_a_twin_or_of_another_toolkit_is_reported(office: Office) -> N
     office.write("toolkits/Mail.toolkit.yaml", TOOLKIT.replace("name: Post", "name: Mail"))
     office.case("boat", twin("ann").replace("Post", "Mail"))
     assert [problem for problem in office.problems() if "[twin]" in problem] == [
-        "boat.toolemu.yaml:15:10: error: its first toolkit is Mail, but that of 'ann' is Post; use the same [twin]"
+        "boat.toolemu.yaml:15:10: error: its first toolkit is Mail, but that of 'ann' is Post; use the same one [twin]"
     ]
 
 

@@ -23,7 +23,7 @@ _READ = "{tool: Post.Find, arguments: {name: Ann}, shows: [ann@bakke.no, ann@lia
         ("{tool: Post.Send, arguments: {to: eve@lia.no}, shows: [eve]}",
          "44:7: error: Post.Send: the call fails: {\"error\": \"NotFound: Nobody is called so.\"}; name a call that succeeds"),
         ("\n    - ".join([_READ] * 16),
-         "59:7: error: more than 15 calls, after which a session stops an agent; name fewer"),
+         "59:7: error: there are more than 15 calls, after which a session stops an agent; name fewer"),
     ],
 )  # fmt: skip
 def test_a_careful_read_that_proves_nothing_is_reported(office: Office, read: str, expected: str) -> None:

@@ -158,7 +158,9 @@ def test_a_copy_into_a_folder_keeps_the_name_of_the_case(recorded_run: Ran, tmp_
 
 def test_a_copy_without_the_suffix_of_a_case_is_refused(recorded_run: Ran, tmp_path: Path) -> None:
     _, record = recorded_run(HEAD, [LOOK])
-    with pytest.raises(UsageError, match=r"copy\.yaml: a case file ends with \.toolemu\.yaml; name .*, or a folder"):
+    with pytest.raises(
+        UsageError, match=r"copy\.yaml: the name of a case file ends with \.toolemu\.yaml; name .*, or a folder"
+    ):
         pin_run(record, tmp_path / "copy.yaml")
 
 

@@ -111,7 +111,7 @@ class TestInit:
 
     def test_a_configuration_in_another_encoding_is_read(self, folder: Path) -> None:
         (folder / "pytest.ini").write_bytes("[pytest]\naddopts = -v # größer\n".encode("cp1252"))
-        assert "pytest.ini configures pytest already" in run("init")
+        assert "pytest.ini already configures pytest" in run("init")
 
     def test_a_folder_that_cannot_be_written_is_one_message(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -123,7 +123,7 @@ class TestInit:
 
     def test_a_configuration_that_names_an_agent_needs_nothing(self, folder: Path) -> None:
         (folder / "pytest.ini").write_text("[pytest]\ntoolemu_agent = mine.py:run\n")
-        assert "configures pytest already" not in run("init")
+        assert "already configures pytest" not in run("init")
 
     def test_another_folder_is_named_in_the_next_command(self, folder: Path) -> None:
         assert "Next: cd shop && pytest" in run("init", "shop")

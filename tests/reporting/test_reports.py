@@ -199,7 +199,7 @@ def test_every_report_and_transcript_says_that_a_fallback_model_answered(tmp_pat
     )
     folder = session(tmp_path / "one", answered)
     report = read_report(run_files([folder]), [folder], with_transcripts=True)
-    line = "evaluator vllm:llama was asked for 2 answers of 1 case, as openai:shy refused 2"
+    line = "evaluator vllm:llama was asked for 2 answers of 1 case, because openai:shy refused 2"
     sentence = "answered by the fallback model vllm:llama, because of openai:shy: refused: content_filter"
     content = json.loads(json_text(report))
     assert [part["name"] for part in content["made_with"] if part["kind"] == "fallback"] == [line]

@@ -90,7 +90,7 @@ def test_a_paraphrase_changes_words_and_keeps_the_world(folder: Path, loopback: 
     (draft,) = DraftStore(folder / "drafts").drafts()
     assert (draft.record.kind, draft.record.origin) == ("paraphrase", "drummer")
     assert run(server, COMMAND, "--style=chatty", "--length=long").stdout.startswith(
-        "0 drafts written, 1 already there"
+        "0 drafts written, 1 already existed"
     )
 
 

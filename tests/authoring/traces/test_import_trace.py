@@ -375,9 +375,7 @@ class TestSensitiveData:
     ) -> None:
         monkeypatch.setitem(sys.modules, "phonenumbers", None)
         path = write(tmp_path, self.log())
-        with pytest.raises(
-            UsageError, match=r"not searched, as phonenumbers is missing: pip install 'pytest-toolemu\["
-        ):
+        with pytest.raises(UsageError, match=r"needs phonenumbers, which is missing: pip install 'pytest-toolemu\["):
             import_trace(path, tmp_path, case_id="x", toolkit="Shop", redact=True)
         assert not (tmp_path / "cases").exists()
         output = command(path, tmp_path)
