@@ -75,8 +75,8 @@ def refuse_playground(folders: Iterable[Path]) -> None:
     """Raise UsageError for a session of the playground, which is no measurement and so part of no figure."""
     if folder := next((folder for folder in folders if manifest_of(folder).playground), None):
         raise UsageError(
-            f"{folder}: a person played these runs in the playground, so no metric includes them; omit this folder, "
-            "or read a single run with 'toolemu show'"
+            f"{folder}: a person played these runs in the playground, so they are part of no figure; leave it out, or "
+            "read one run with 'toolemu show'"
         )
 
 

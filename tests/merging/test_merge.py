@@ -238,8 +238,7 @@ class TestRefused:
     def test_a_folder_without_sessions(self, tmp_path: Path) -> None:
         message = self.refused([tmp_path], tmp_path / "whole")
         assert message == (
-            f"{tmp_path}: there is no session in or below this folder; name the folders of sessions, or a folder "
-            "above them"
+            f"{tmp_path}: there is no session here or below; name the folders of sessions, or one above them"
         )
 
     def test_a_folder_with_only_an_earlier_result(self, tmp_path: Path, finished: Run) -> None:

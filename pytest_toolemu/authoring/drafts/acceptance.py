@@ -41,7 +41,7 @@ def accept_draft(
     if errors and not override.strip():
         raise UsageError(
             f"{draft.path}: the checks report {counted(len(errors), 'error')}; correct the draft, or give a reason to "
-            "accept it anyway"
+            "accept it nevertheless"
         )
     now = datetime.now(UTC).replace(microsecond=0)
     target = suite / ("toolkits" if draft.record.is_toolkit else "cases") / draft.path.name

@@ -49,9 +49,9 @@ def read_corpus(store: DraftStore, suite: Path) -> DraftCorpus:
 def refuse_other_folder(store: DraftStore, suite: Path) -> None:
     """Raise UsageError if a folder cannot be that of the suite."""
     if not suite.is_dir():
-        raise UsageError(f"--suite {suite}: no such folder; name the folder that contains cases/ and toolkits/")
+        raise UsageError(f"--suite {suite}: no such folder; name the folder that has cases/ and toolkits/")
     if suite.resolve() == store.folder.resolve():
-        raise UsageError(f"--suite {suite}: is the folder of the drafts; name the folder to which accepted files move")
+        raise UsageError(f"--suite {suite}: is the folder of the drafts; name the one into which accepted files move")
 
 
 def reviewer_name(text: str) -> str:

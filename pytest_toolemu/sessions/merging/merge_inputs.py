@@ -62,8 +62,7 @@ def read_inputs(folders: Iterable[Path]) -> list[MergeInput]:
         refuse_playground(below)
         if not below:
             raise UsageError(
-                f"{folder}: there is no session in or below this folder; name the folders of sessions, or a folder "
-                "above them"
+                f"{folder}: there is no session here or below; name the folders of sessions, or one above them"
             )
         for path in below:
             inputs.setdefault(path.resolve(), MergeInput.read(path))

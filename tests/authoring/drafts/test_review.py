@@ -93,10 +93,10 @@ class TestCheck:
             "drafts/toolkits: is only part of a folder of drafts; name the whole folder, drafts"
         )
         assert message("check", "--suite", "nowhere") == (
-            "--suite nowhere: no such folder; name the folder that contains cases/ and toolkits/"
+            "--suite nowhere: no such folder; name the folder that has cases/ and toolkits/"
         )
         assert message("check", "--suite", "drafts") == (
-            "--suite drafts: is the folder of the drafts; name the folder to which accepted files move"
+            "--suite drafts: is the folder of the drafts; name the one into which accepted files move"
         )
         assert message("check", "--judge", "checks") == (
             "--judge checks: not the name of a model; name one, such as --judge=claude-sonnet-5-5"

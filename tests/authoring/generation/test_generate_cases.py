@@ -325,7 +325,7 @@ def test_an_estimate_sends_and_writes_nothing(folder: Path, loopback: Loopback) 
         (["--locale=German"], "--locale=German is not possible; write a language and a country, such as nl_BE"),
         (["--kind=standard", "--gap=task"], "--kind=standard leaves nothing out, but --gap=task is given"),
         (["--toolkits-per-case=2"], "--toolkits-per-case=2 needs that many toolkits, but --toolkits names 1"),
-        (["--suite=missing"], "--suite missing: no such folder; name the folder that contains cases/ and toolkits/"),
+        (["--suite=missing"], "--suite missing: no such folder; name the folder that has cases/ and toolkits/"),
     ],
 )
 @pytest.mark.usefixtures("folder")
