@@ -103,7 +103,7 @@ def protocol_note(runs: Sequence[RunSummary], turns: int) -> list[str]:
         return []
     several = len({run.case for run in runs if run.turns > 1})
     one = len({run.case for run in runs if run.turns == 1})
-    kept = f"; {counted(one, 'case')} without 'conversation' kept to one turn" if one else ""
+    kept = f"; {counted(one, 'case')} without 'conversation' had one turn" if one else ""
     return [f"conversations of up to {turns} turns: {counted(several, 'case')}{kept}; no metric mixes the two"]
 
 

@@ -127,8 +127,8 @@ def _shard_of_array_task() -> str:
         # For example 'sbatch --array=3,5', which repeats some tasks of an array: the variables do not show its full
         # size.
         raise ValueError(
-            f"an array without gaps, but this is task {task} of {count} tasks from {first}; pass the shard "
-            "explicitly, such as --toolemu-shard=$SLURM_ARRAY_TASK_ID/8"
+            f"an array without gaps, but task {task} is not one of {count} consecutive tasks from {first}; pass the "
+            "shard explicitly, such as --toolemu-shard=$SLURM_ARRAY_TASK_ID/8"
         )
     return f"{index + 1}/{count}"
 

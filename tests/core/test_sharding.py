@@ -80,7 +80,8 @@ def test_a_resubmitted_part_of_an_array_keeps_its_number_of_shards(monkeypatch: 
     for name, value in (("ID", 5), ("COUNT", 2), ("MIN", 3), ("STEP", 1)):
         monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
     with pytest.raises(
-        UsageError, match=r"task 5 of 2 tasks from 3; pass the shard explicitly, such as --toolemu-shard=\$SLURM"
+        UsageError,
+        match=r"task 5 is not one of 2 consecutive tasks from 3; pass the shard explicitly, such as --toolemu-shard=\$SLURM",
     ):
         shard("slurm")
 
