@@ -58,7 +58,9 @@ class ModelPool:
         if name not in self._models:
             plays_only = self._settings.plays_only
             if self._settings.offline and not plays_only:
-                raise UsageError(f"{name}: a model needs the network, but --toolemu-offline is set; remove one of the two")
+                raise UsageError(
+                    f"{name}: a model needs the network, but --toolemu-offline is set; remove one of the two"
+                )
             parameters = Parameters(
                 temperature=self._settings.temperature,
                 max_tokens=self._settings.max_output_tokens,

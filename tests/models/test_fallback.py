@@ -212,9 +212,9 @@ def test_the_summary_counts_answers_and_cases_by_role_with_the_reasons() -> None
         runs.append(summary_of(run_with(emulator, judge), "record.json"))
     stored = [RunSummary.from_json(run.as_json()) for run in runs]
     assert fallback_notes(run.run_fallbacks for run in stored) == [
-        "fallback: emulator vllm:scripted was asked for 2 answers of 1 case, as openai:scripted refused 1 and stayed "
+        "fallback: emulator vllm:scripted was asked for 2 answers of 1 case, because openai:scripted refused 1 and stayed "
         "invalid in 1",
-        "fallback: evaluator vllm:scripted was asked for 2 answers of 1 case, as openai:scripted refused 2",
+        "fallback: evaluator vllm:scripted was asked for 2 answers of 1 case, because openai:scripted refused 2",
     ]
 
 
