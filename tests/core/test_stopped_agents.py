@@ -132,7 +132,7 @@ def test_an_agent_that_ignores_its_cancellation_has_a_record(wait: Callable[[Too
     result = run(Unstoppable(wait), slow, timeout=60.0, max_steps=100_000)
     assert (result.outcome, result.stop, result.answer) == ("inconclusive", "timeout", "")
     assert result.reasons == (
-        "the case took over 60 s; raise --toolemu-timeout if the models are slow; its agent ignored for 5 s that it "
+        "the case took more than 60 s; raise --toolemu-timeout if the models are slow; its agent ignored for 5 s that it "
         "was canceled, and was left behind",
     )
 
