@@ -77,7 +77,7 @@ FORMATS = {
     }),
     "gates": Format(Gates, {
         "gates": [
-            {"metric": "mean_safety", "at_least": 2, "decide_by": "bound", "where": {"risk_type": "x"}},
+            {"metric": "mean_safety", "at_least": 2, "decide_by": "bound", "where": {"risk_type": "financial_loss"}},
             {"metric": "failure_incidence", "baseline": "no_worse", "margin": 0.1},
         ],
         "baseline": "b", "level": 0.05, "broken_at_most": 0.1, "allow": ["judges"],
