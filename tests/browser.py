@@ -1,7 +1,7 @@
 """Chromium, driven by Playwright. If one of the two is missing, tests that need a browser are skipped with the reason.
 
-Pages change after a click or a key has returned. So tests look at pages with ``expect``, which waits, and press keys with
-``press``, which waits for the scripts of the page.
+Pages change after a click or a key has returned. So tests look at pages with ``expect``, which waits, and use them with
+``click``, ``press``, and ``open_details``, which wait for the scripts of the page.
 """
 
 from __future__ import annotations
@@ -36,6 +36,19 @@ def expect(subject: Any) -> Any:
     # On a busy machine, a page may need longer than the default of 5 s.
     playwright_expect.set_options(timeout=30_000)
     return playwright_expect(subject)
+
+
+def click(element: Any) -> None:
+    """Click an element when the scripts of its page have run."""
+    element.wait_for()
+    element.page.wait_for_load_state()
+    element.click()
+
+
+def open_details(page: Any) -> None:
+    """Open everything that can be opened when the scripts of the page have run."""
+    page.wait_for_load_state()
+    page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
 
 
 def press(page: Any, *keys: str) -> None:

@@ -162,7 +162,7 @@ def test_a_server_that_fails_to_start_is_reported_with_the_cause_from_its_log(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     lines = printed(result).splitlines()
     (at,) = [index for index, line in enumerate(lines) if line.startswith("ERROR: toolemu: vllm serve")]
-    assert lines[at].startswith(f"ERROR: toolemu: vllm serve {MODEL} ended with 1 after ")
+    assert lines[at].startswith(f"ERROR: toolemu: vllm serve {MODEL} exited with 1 after ")
     assert lines[at].endswith(" s, before it was ready; its log says:")
     assert lines[at + 1 : at + 3] == ["  EngineCore failed to start.", "  ValueError: no room for the KV cache"]
     assert lines[at + 4].startswith("  (complete log: ")

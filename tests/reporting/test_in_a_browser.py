@@ -14,7 +14,7 @@ from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.report_data import read_report
 from pytest_toolemu.sessions.reader import run_files
 from tests import browser as chromium
-from tests.browser import expect, overflow, press
+from tests.browser import expect, open_details, overflow, press
 from tests.dialogue.landlady import rent_run, silent, talker
 from tests.reporting.runs import HOSTILE, hostile, run, session, trap
 
@@ -58,7 +58,7 @@ def test_the_page_loads_nothing_and_fits_the_window(browser: Any, address: str, 
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("request", lambda request: problems.append(request.url) if request.url != address else None)
     page.goto(address)
-    page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+    open_details(page)
     assert overflow(page) == 0
     clipped = """[...document.querySelectorAll('h1, h2, h3, summary, dt, dd, .cell, .runs td, .slice-metrics td')]
         .filter((element) => element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== 'inline')

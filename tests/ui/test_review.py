@@ -98,7 +98,7 @@ def test_an_edited_draft_is_saved_checked_and_accepted(app: TestClient, tmp_path
     assert "✓ ready" in answer["card"]
     assert answer["hash"] == hash_of(app)
     assert accept(app, CASE).text.endswith(
-        "its toolkit 'Post' is a draft; accept drafts/toolkits/Post.toolkit.yaml first"
+        "its toolkit 'Post' is still a draft; accept drafts/toolkits/Post.toolkit.yaml first"
     )
     assert accept(app, "/review/toolkits/Post").json() == {"message": "accepted: toolkits/Post.toolkit.yaml"}
     assert accept(app, CASE).json() == {"message": "accepted: cases/thank-ann.toolemu.yaml"}

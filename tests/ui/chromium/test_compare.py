@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.browser import expect, press
+from tests.browser import click, expect, press
 from tests.ui.applications import HOSTILE, NEWEST
 from tests.ui.chromium.conftest import check_page, take_picture
 
@@ -13,10 +13,10 @@ def test_two_agents_are_compared(page: Any) -> None:
     page.goto("/compare")
     page.select_option("#before", NEWEST)
     page.select_option("#after", NEWEST)
-    page.get_by_role("button", name="Compare").click()
+    click(page.get_by_role("button", name="Compare"))
     page.select_option("#before-agent", "gpt-4o")
     page.select_option("#after-agent", "claude")
-    page.get_by_role("button", name="Compare").click()
+    click(page.get_by_role("button", name="Compare"))
     expect(page.locator("h2").first).to_contain_text("gpt-4o → claude")
     check_page(page)
     take_picture(page, "ui-compare")
@@ -27,6 +27,6 @@ def test_two_agents_are_compared(page: Any) -> None:
     expect(page.locator(".transcript")).to_have_count(2)
     check_page(page)
     page.goto(f"/compare?before={HOSTILE}&after={HOSTILE}")
-    page.locator("[data-item][href*=hostile--]").first.click()
+    click(page.locator("[data-item][href*=hostile--]").first)
     expect(page.locator(".transcript")).to_have_count(2)
     check_page(page)

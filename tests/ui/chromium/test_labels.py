@@ -6,7 +6,7 @@ from typing import Any
 
 from pytest_toolemu.analysis.calibration.labeled_runs import read_labels
 from pytest_toolemu.ui.ui_server import UiServer
-from tests.browser import expect, press
+from tests.browser import click, expect, press
 from tests.ui.applications import HOSTILE, NEWEST
 from tests.ui.chromium.conftest import check_page, take_picture
 
@@ -23,10 +23,10 @@ def test_a_run_is_labeled_by_keyboard(page: Any, served: UiServer) -> None:
     take_picture(page, "ui-label")
     press(page, "0", "2", "n", "Enter")
     expect(page.locator(".position")).to_have_text("Run 2 of 2, 1 labeled by ada")
-    page.locator("a[rel=next]").click()
+    click(page.locator("a[rel=next]"))
     expect(page.locator("h1")).to_have_text("1 of 2 labeled")
     check_page(page)
-    page.get_by_text("Agreement with judges").click()
+    click(page.get_by_text("Agreement with judges"))
     expect(page.locator("h1")).to_have_text("Agreement")
     check_page(page)
     (label,) = read_labels([served.ui.labels.folder / "ada.jsonl"])

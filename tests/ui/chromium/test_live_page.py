@@ -12,7 +12,7 @@ import pytest
 from pytest_toolemu.sessions.live_session import remove_live, write_live
 from pytest_toolemu.sessions.store import RunStore
 from pytest_toolemu.ui.ui_server import UiServer
-from tests.browser import expect, press
+from tests.browser import click, expect, press
 from tests.reporting.runs import run, session
 from tests.ui.chromium.conftest import check_page, take_picture
 from tests.ui.live_sessions import CASES, DEAD, PROGRESS, process, write_running
@@ -41,7 +41,7 @@ def test_a_session_is_watched_until_it_dies(page: Any, folder: Path) -> None:
     check_page(page)
     write_live(folder, process(progress=PROGRESS.model_copy(update={"completed": 13})))
     expect(mark).to_have_text("▶ running, 13 of 298")
-    mark.click()
+    click(mark)
     expect(page.locator("#live .big")).to_have_text("13 of 298 cases done")
     expect(page.locator("[aria-label='Cases in flight'] li")).to_have_count(4)
     check_page(page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.browser import expect, press
+from tests.browser import click, expect, open_details, press
 from tests.ui.applications import HOSTILE, NEWEST
 from tests.ui.chromium.conftest import check_page, take_picture
 from tests.ui.release_session import RELEASE
@@ -18,7 +18,7 @@ def test_sessions_show_their_outcomes_when_their_records_are_read(page: Any) -> 
         ["✕ 5 failed", "? 4 inconclusive", "✓ 4 passed"]
     )
     check_page(page)
-    page.locator("#theme").click()
+    click(page.locator("#theme"))
     expect(page.locator("html")).to_have_css("color-scheme", "dark")
     press(page, "j", "Enter")
     page.wait_for_url(f"**/sessions/{NEWEST}/**")
@@ -35,7 +35,7 @@ def test_every_page_switches_its_theme_once_at_a_click(page: Any) -> None:
     )
     for number, path in enumerate(pages):
         page.goto(path)
-        page.locator("#theme").click()
+        click(page.locator("#theme"))
         expect(page.locator("html")).to_have_attribute("data-theme", ("dark", "light")[number % 2])
 
 
@@ -44,7 +44,7 @@ def test_results_have_charts_that_lead_to_runs(page: Any) -> None:
     page.goto(f"/sessions/{RELEASE}/results#scores")
     expect(page.locator(".chart:visible canvas")).to_have_count(3)
     take_picture(page, "ui-results")
-    page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+    open_details(page)
     check_page(page)
     middle = page.evaluate(
         """() => {
@@ -94,9 +94,9 @@ def test_runs_are_filtered_and_opened_by_keyboard(page: Any) -> None:
 def test_hostile_text_is_shown_and_not_executed(page: Any) -> None:
     page.goto(f"/sessions/{HOSTILE}/results")
     page.goto(f"/sessions/{HOSTILE}/runs")
-    page.locator("[data-item][href*=hostile--]").click()
+    click(page.locator("[data-item][href*=hostile--]"))
     page.locator("article.transcript").wait_for()
-    page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+    open_details(page)
     expect(page.locator(".messages .transcript")).to_have_count(1)
     expect(page.locator("article.transcript")).to_contain_text("<script>alert(1)</script>")
     check_page(page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_toolemu.ui.ui_server import UiServer
-from tests.browser import expect, press
+from tests.browser import click, expect, press
 from tests.ui.chromium.conftest import check_page, take_picture
 
 CASE = "june-rent-for-anna"
@@ -25,7 +25,7 @@ def start(page: Any, **roles: str) -> None:
     page.goto(f"/playground/new?case={CASE}")
     for name, value in roles.items():
         page.fill(f"#{name}", value)
-    page.get_by_role("button", name="Start").click()
+    click(page.get_by_role("button", name="Start"))
 
 
 def heading(page: Any, text: str) -> None:
@@ -33,10 +33,10 @@ def heading(page: Any, text: str) -> None:
 
 
 def test_a_person_plays_the_agent_and_is_judged(page: Any, served: UiServer) -> None:
-    page.get_by_role("link", name="Playground").click()
+    click(page.get_by_role("link", name="Playground"))
     check_page(page)
     page.select_option("#case", CASE)
-    page.get_by_role("button", name="Open the case").click()
+    click(page.get_by_role("button", name="Open the case"))
     page.fill("#text", "title: 3\n")
     expect(page.locator("#case-problems")).to_contain_text("Line 1, column 8: title: 3: expected text")
     check_page(page)
@@ -44,7 +44,7 @@ def test_a_person_plays_the_agent_and_is_judged(page: Any, served: UiServer) -> 
     heading(page, "You are the agent")
     page.select_option("#tool", "BankManager_TransferFunds")
     page.fill("[name='/amount']", "<b>much</b>")
-    page.get_by_role("button", name="Call BankManager_TransferFunds").click()
+    click(page.get_by_role("button", name="Call BankManager_TransferFunds"))
     amount = page.locator("[name='/amount']")
     expect(amount).to_have_attribute("aria-invalid", "true")
     expect(amount).to_be_focused()
@@ -55,22 +55,22 @@ def test_a_person_plays_the_agent_and_is_judged(page: Any, served: UiServer) -> 
     page.select_option("#tool", "BankManager_SearchPayee")
     page.fill("[name='/name']", "Anna")
     press(page, "Tab")
-    page.get_by_role("button", name="Call BankManager_SearchPayee").click()
+    click(page.get_by_role("button", name="Call BankManager_SearchPayee"))
     expect(page.locator("#step-1 .returned")).to_contain_text("Anna Bergström")
     heading(page, "You are the agent")
     page.select_option("#tool", "BankManager_SearchTransactions")
     page.get_by_role("button", name="Call BankManager_SearchTransactions").wait_for()
     take_picture(page, "ui-playground")
     page.fill("#answer", "<script>alert(1)</script> Which Anna?")
-    page.get_by_role("button", name="Answer and be judged").click()
+    click(page.get_by_role("button", name="Answer and be judged"))
     heading(page, "The play has ended")
     expect(page.locator(".answer blockquote")).to_have_text("<script>alert(1)</script> Which Anna?")
     check_page(page)
     page.select_option("#save-kind", "pins")
-    page.get_by_role("button", name="Save").click()
+    click(page.get_by_role("button", name="Save"))
     expect(page.locator(".form-done")).to_contain_text(f"{CASE}-play.toolemu.yaml")
     assert (served.ui.folders.cases / f"{CASE}-play.toolemu.yaml").is_file()
-    page.get_by_role("link", name="Transcript with verdicts").click()
+    click(page.get_by_role("link", name="Transcript with verdicts"))
     expect(page.locator(".transcript .outcome")).to_have_text("failed")
 
 
@@ -79,7 +79,7 @@ def test_what_an_answer_causes_may_be_shown_before_the_answer_of_the_server(page
     page.fill("#answer", "Which Anna?")
     held: list[Any] = []
     page.route("**/answer", lambda route: held.append((route, route.fetch())))
-    page.get_by_role("button", name="Answer and be judged").click()
+    click(page.get_by_role("button", name="Answer and be judged"))
     heading(page, "The play has ended")
     expect(page.locator("#turn h2")).to_be_focused()
     ((route, response),) = held
@@ -93,21 +93,21 @@ def test_an_agent_is_watched_and_its_play_is_forked(page: Any) -> None:
     page.goto(f"/playground/new?case={CASE}")
     page.fill("#agent", "reference:risky")
     page.check("[name=stops]")
-    page.get_by_role("button", name="Start").click()
+    click(page.get_by_role("button", name="Start"))
     heading(page, "The result of call 1 is held back")
     check_page(page)
     press(page, "n")
     heading(page, "The result of call 2 is held back")
-    page.get_by_text("Change the result of call 1").click()
+    click(page.get_by_text("Change the result of call 1"))
     page.fill("#content-0", '{"payees": []}')
-    page.locator("#step-1").get_by_role("button", name="Continue as a fork").click()
+    click(page.locator("#step-1").get_by_role("button", name="Continue as a fork"))
     expect(page.locator("#content-0-problem, #step-1 .form-problem").filter(has_text="more")).to_be_visible()
     page.fill("#content-0", '{"payees": [], "more": false}')
-    page.locator("#step-1").get_by_role("button", name="Continue as a fork").click()
+    click(page.locator("#step-1").get_by_role("button", name="Continue as a fork"))
     expect(page.locator(".position")).to_contain_text("a fork of play")
     heading(page, "The result of call 2 is held back")
     expect(page.locator("#step-1 .source")).to_contain_text("person")  # and the time, if it took long
-    page.get_by_role("button", name="Continue without stopping").click()
+    click(page.get_by_role("button", name="Continue without stopping"))
     heading(page, "The play has ended")
     expect(page.locator(".steps > .step")).to_have_count(4)
 
@@ -117,24 +117,24 @@ def fill_transactions(page: Any) -> None:
     rows = page.locator("[data-rows='/transactions'] > .row")
     rows.first.wait_for()
     for left in reversed(range(rows.count())):
-        page.get_by_role("button", name="Remove row 1", exact=True).click()
+        click(page.get_by_role("button", name="Remove row 1", exact=True))
         expect(rows).to_have_count(left)
     add = page.get_by_role("button", name="Add a row to transactions")
     expect(add).to_be_focused()
     for count in (1, 2):
-        add.click()
+        click(add)
         expect(rows).to_have_count(count)
         for name, value in BOOKING.items():
             field = rows.last.locator(f"[name$='/{name}']")
             is_choice = field.evaluate("field => field instanceof HTMLSelectElement")
             (field.select_option if is_choice else field.fill)(str(value))
     expect(rows.last.locator("legend")).to_have_text("Row 2")
-    page.get_by_role("button", name="Remove row 1", exact=True).click()
+    click(page.get_by_role("button", name="Remove row 1", exact=True))
     expect(rows.locator("legend")).to_have_text("Row 1")
     expect(rows).to_be_focused()
     amount = rows.locator("[name$='/amount']")
     amount.fill("much")
-    page.get_by_role("button", name="Return this result").click()
+    click(page.get_by_role("button", name="Return this result"))
     expect(amount).to_be_focused()
     expect(rows.locator("[data-problem$='/amount']")).to_contain_text("'much' is not a number")
     check_page(page)
@@ -146,12 +146,12 @@ def test_a_person_plays_the_emulator(page: Any) -> None:
     heading(page, "You are the emulator")
     expect(page.locator("[name='/more']")).to_have_value("false")
     check_page(page)
-    page.get_by_role("button", name="Return this result").click()
+    click(page.get_by_role("button", name="Return this result"))
     expect(page.locator("#step-1 .source")).to_contain_text("rows")
     fill_transactions(page)
-    page.get_by_role("button", name="Return this result").click()
+    click(page.get_by_role("button", name="Return this result"))
     expect(page.locator("#step-2 .returned")).to_contain_text("</pre><img src=x onerror=alert(1)>")
-    page.get_by_role("button", name="End the play without judging").click()
+    click(page.get_by_role("button", name="End the play without judging"))
     heading(page, "The play was stopped")
 
 
@@ -160,16 +160,16 @@ def test_a_person_plays_agent_and_user(page: Any) -> None:
     expect(page.locator("#user-problem")).to_have_text("no agent would ask you; give the agent at least 2 messages")
     expect(page.locator("#user")).to_be_focused()
     page.fill("#turns", "3")
-    page.get_by_role("button", name="Start").click()
+    click(page.get_by_role("button", name="Start"))
     heading(page, "You are the agent")
     page.fill("#answer", "Which Anna?")
-    page.get_by_role("button", name="Send and wait for a reply").click()
+    click(page.get_by_role("button", name="Send and wait for a reply"))
     heading(page, "You are the user")
     check_page(page)
-    page.get_by_role("button", name="Reply", exact=True).click()
+    click(page.get_by_role("button", name="Reply", exact=True))
     expect(page.locator("#reply-problem")).to_have_text("write what the user replies")
     page.locator("[name=facts]").first.check()
     page.fill("#reply", "My landlady, <b>of course</b>.")
-    page.get_by_role("button", name="Reply", exact=True).click()
+    click(page.get_by_role("button", name="Reply", exact=True))
     heading(page, "You are the agent")
     expect(page.locator(".by-user blockquote")).to_have_text("My landlady, <b>of course</b>.")

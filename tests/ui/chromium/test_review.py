@@ -13,7 +13,7 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.ui.ui_server import UiServer
 from tests.authoring.drafts.draft_texts import put_case, put_toolkit
 from tests.authoring.drafts.test_review import LEAKING
-from tests.browser import expect, press
+from tests.browser import click, expect, press
 from tests.ui.chromium.conftest import check_page, take_picture
 
 HOSTILE = "</textarea><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -28,18 +28,18 @@ def test_a_draft_is_edited_and_accepted(page: Any, served: UiServer, monkeypatch
     put_case(store, text=LEAKING)
     page.goto("/review")
     check_page(page)
-    page.get_by_text("Post", exact=True).click()
+    click(page.get_by_text("Post", exact=True))
     page.locator(".ace_editor").first.wait_for()
     page.fill("#reviewer", "Jorunn Aas")
-    page.get_by_role("button", name="Accept").click()
+    click(page.get_by_role("button", name="Accept"))
     page.wait_for_url("**/review")
-    page.get_by_text("thank-ann").click()
+    click(page.get_by_text("thank-ann"))
     expect(page.locator("#state")).to_have_text(re.compile(r"\d+ problems?$"))
     expect(page.locator("#problems")).to_contain_text("'be careful' reveals")
     expect(page.locator("#reviewer")).to_have_value("Jorunn Aas")
     check_page(page)
     take_picture(page, "ui-review")
-    page.get_by_role("button", name=re.compile("line 3")).first.click()
+    click(page.get_by_role("button", name=re.compile("line 3")).first)
     press(page, "End", "Enter")
     page.keyboard.type("sever")
     expect(page.locator(".ace_autocomplete")).to_contain_text("severity")
@@ -49,13 +49,13 @@ def test_a_draft_is_edited_and_accepted(page: Any, served: UiServer, monkeypatch
     )
     page.evaluate("(text) => ace.edit('editor').setValue(text, -1)", text)
     expect(page.locator("#changes pre")).to_contain_text("be careful")
-    page.get_by_role("button", name="Save and check").click()
+    click(page.get_by_role("button", name="Save and check"))
     expect(page.locator("#changes")).to_be_hidden()
     expect(page.locator("#card")).to_contain_text("the title has")
     page.reload()
     expect(page.locator(".ace_content")).to_contain_text(HOSTILE)
     page.fill("#reason", "Checked by hand.")
-    page.get_by_role("button", name="Accept").click()
+    click(page.get_by_role("button", name="Accept"))
     page.wait_for_url("**/review")
     expect(page.locator("h2").first).to_have_text("Nothing to review")
     case = load_case(folders.suite / "cases" / "thank-ann.toolemu.yaml").case
