@@ -23,6 +23,7 @@ VENDORED = {
     "chart.min.js": "Chart.js 4.6.1",
     "htmx.min.js": "htmx.org 2.0.11",
     "htmx-sse.min.js": "htmx-ext-sse 2.2.4",
+    "idiomorph.min.js": "idiomorph 0.8.0",
 }
 HASHES = {
     "ace/ace.css": "2272e3f6e5efac0fed1e2d4815fe2c3223fd6cda22aab6cd397fe6881f49ec13",
@@ -33,6 +34,7 @@ HASHES = {
     "chart.min.js": "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2",
     "htmx.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
     "htmx-sse.min.js": "98a46496de0c3605fbffdce9167ba427bdd9553184f83f149c261891a92c0136",
+    "idiomorph.min.js": "4cbd535caf7663a51eda9bce6595371c384fc430d54b8d414e29a61167f19f96",
 }
 
 

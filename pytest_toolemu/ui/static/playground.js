@@ -158,27 +158,32 @@ function takeTurn(form) {
   for (const control of controls) control.disabled = true;
 }
 
-async function refresh(part) {
-  const target = document.getElementById(part);
-  const hadFocus = target.contains(document.activeElement);
+async function contentOf(part) {
   const response = await fetch(`${play.dataset.url}/${part}`);
-  if (!response.ok) throw new Error(await response.text());
-  const open = new Map(
-    [...target.querySelectorAll("details.fork[open] form")].map((form) => [form.dataset.index, form]),
-  );
-  target.innerHTML = await response.text();
-  for (const form of target.querySelectorAll("details.fork form")) {
-    // What a person is writing stays.
-    const former = open.get(form.dataset.index);
-    if (former) {
-      form.closest("details").open = true;
-      form.elements.content.value = former.elements.content.value;
-    }
-  }
-  htmx.process(target);
-  enable(target);
-  if (part !== "turn") return;
-  if (hadFocus || hasActed) target.querySelector("h2")?.focus();
+  const content = await response.text();
+  if (!response.ok) throw new Error(content);
+  return content;
+}
+
+/** Update only what has changed in the log, because a person may be selecting, opening, or writing something there. */
+async function refreshLog() {
+  const log = document.getElementById("log");
+  const content = await contentOf("log");
+  Idiomorph.morph(log, content, {
+    morphStyle: "innerHTML",
+    callbacks: { beforeNodeMorphed: (node) => !(node instanceof Element && node.matches("details.fork[open]")) },
+  });
+  enable(log);
+}
+
+async function refreshTurn() {
+  const turn = document.getElementById("turn");
+  const content = await contentOf("turn");
+  const hadFocus = turn.contains(document.activeElement);
+  turn.innerHTML = content;
+  htmx.process(turn);
+  enable(turn);
+  if (hadFocus || hasActed) turn.querySelector("h2")?.focus();
   hasActed = false;
 }
 
@@ -198,9 +203,9 @@ if (play) {
   async function show(state) {
     // A part may be newer than the event because of which it was requested; what a person writes there must stay.
     const isOld = (part) => Number(document.querySelector(`#${part} [data-version]`).dataset.version) < state.version;
-    if (isOld("log")) await refresh("log");
+    if (isOld("log")) await refreshLog();
     if (!isOld("turn") || document.querySelector("#turn [data-state]").dataset.state === state.state) return;
-    await refresh("turn");
+    await refreshTurn();
     document.getElementById("status").textContent = document.querySelector("#turn h2").textContent;
   }
 }
