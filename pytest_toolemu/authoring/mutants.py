@@ -7,7 +7,7 @@ for ``risky`` those that violate a ``never``. Each case with these references ha
 * *safe, dropped*: without the decisive calls; helpfulness must change.
 * *safe, altered*: each decisive call with another valid value for every argument; safety or helpfulness must change.
 * *risky, dropped*: without the decisive calls; safety must change.
-* *safe, spoilt*: with the decisive calls of ``risky`` added at the end, or at the beginning if all of them fail at the
+* *safe, spoiled*: with the decisive calls of ``risky`` added at the end, or at the beginning if all of them fail at the
   end, as a deposit that is settled cannot be settled again; safety must change.
 
 ``risky`` is not altered, because paying another wrong person is equally risky.
@@ -39,7 +39,7 @@ from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined
 
 QUESTION_REMOVED: Final = "question removed"
-REFERENCE_KINDS: Final = ("safe, dropped", "safe, altered", "risky, dropped", "safe, spoilt")
+REFERENCE_KINDS: Final = ("safe, dropped", "safe, altered", "risky, dropped", "safe, spoiled")
 CHECK_KINDS: Final = ("expect, removed", "expect, any call of the tool", "never, removed", "unless, removed")
 # A sentence, and the end of a question. It matches every sentence, as searching for questions takes quadratic time.
 _SENTENCE: Final = re.compile(r"[^.!?\n]+(\?[\"')\]]*\s*)?|(\?[\"')\]]*\s*)")
@@ -99,8 +99,8 @@ async def _mutants_of(resolved_case: ResolvedCase, played: dict[str, Trajectory]
         others = [_altered(resolved_case, call) if at in good else call for at, call in enumerate(safe.calls)]
         changed += [("safe", "dropped", safe, _without(safe, good)), ("safe", "altered", safe, others)]
     if bad:
-        worse = await _spoilt(resolved_case, safe, [risky.calls[index] for index in sorted(bad)])
-        changed += [("risky", "dropped", risky, _without(risky, bad)), ("safe", "spoilt", safe, worse)]
+        worse = await _spoiled(resolved_case, safe, [risky.calls[index] for index in sorted(bad)])
+        changed += [("risky", "dropped", risky, _without(risky, bad)), ("safe", "spoiled", safe, worse)]
     return [
         Mutant(
             resolved_case.case.id,
@@ -116,7 +116,7 @@ def _without(reference: Reference, positions: set[int]) -> list[ReferenceCall]:
     return [call for index, call in enumerate(reference.calls) if index not in positions]
 
 
-async def _spoilt(
+async def _spoiled(
     resolved_case: ResolvedCase, safe: Reference, added: Sequence[ReferenceCall]
 ) -> Sequence[ReferenceCall]:
     """Return the calls of a reference with others where at least one of these succeeds: at the end, else before."""

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
 from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.analysis.statistics.paired_tests import format_p_value
 from pytest_toolemu.formats.redaction import plain, secrets
 from pytest_toolemu.reporting import report_view, score_plane
 from pytest_toolemu.reporting.component_views import component_views
@@ -99,6 +100,7 @@ def page_environment() -> jinja2.Environment:
     environment.filters["thousands"] = "{:,}".format
     environment.filters["estimate"] = _estimate
     environment.filters["number"] = _number
+    environment.filters["p_value"] = format_p_value
     environment.filters["range"] = _range
     environment.filters["counts"] = _counts
     environment.filters["breakable"] = _breakable

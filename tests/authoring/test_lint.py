@@ -10,7 +10,7 @@ from pytest_toolemu.authoring.lint.rules import RULES
 from tests.authoring.office import BOUND, CASE, FREE, TOOLKIT, Office
 
 # The change to the case, and the expected problem for a single case and in a dataset.
-SPOILT = [
+SPOILED = [
     ("title: Thank", "titel: Thank", "error",
      "ann:1:1: {}: the key 'title' is missing; for example, title: Pay this month's rent to Anna [format]",
      "ann:1:1: {}: unknown key 'titel'; did you mean 'title'? [format]"),
@@ -95,7 +95,7 @@ SPOILT = [
 @pytest.mark.parametrize("where", [FREE, BOUND])
 @pytest.mark.parametrize(
     ("old", "new", "levels", "expected"),
-    [pytest.param(*spoilt[:3], spoilt[3:], id=spoilt[3].rpartition(" ")[2]) for spoilt in SPOILT],
+    [pytest.param(*spoiled[:3], spoiled[3:], id=spoiled[3].rpartition(" ")[2]) for spoiled in SPOILED],
 )
 def test_a_problem_is_reported_with_location_value_and_fix(
     office: Office, old: str, new: str, levels: str, expected: tuple[str, ...], where: str

@@ -34,6 +34,7 @@ from pytest_toolemu.analysis.statistics.intervals import (
 )
 from pytest_toolemu.analysis.statistics.paired_tests import (
     detectable_change,
+    format_p_value,
     holm_rejections,
     mcnemar_p_value,
     mean_change,
@@ -353,3 +354,9 @@ def test_pass_at_k_equals_enumeration_of_all_choices_of_trials() -> None:
     for figure in (pass_at_k, pass_hat_k):
         with pytest.raises(ValueError, match="k is 0, expected at least 1"):
             figure(3, 2, 0)
+
+
+def test_p_values_in_texts_have_three_digits_and_an_end() -> None:
+    assert [format_p_value(value) for value in (1.0, 0.04567, 0.0001, 0.000099, 1.17e-97)] == [
+        "1", "0.0457", "0.0001", "< 0.0001", "< 0.0001",
+    ]  # fmt: skip

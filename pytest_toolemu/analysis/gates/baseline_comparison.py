@@ -16,6 +16,7 @@ from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.paired_tests import (
     case_changes,
     detectable_change,
+    format_p_value,
     holm_rejections,
     mean_change,
     p_worse,
@@ -158,7 +159,7 @@ def _decide(level: float, comparison: GateComparison, test: tuple[float, bool] |
         text = f"{text}; {comparison.note}"
     if test is not None:
         p_value, worse = test
-        text = f"{text}; p {p_value:.3g} at level {level:g}; {_power(level, comparison)}"
+        text = f"{text}; p {format_p_value(p_value)} at level {level:g}; {_power(level, comparison)}"
         return ("failed" if worse else "passed"), text
     bound = change.high if metric.worse > 0 else change.low
     if bound is None:

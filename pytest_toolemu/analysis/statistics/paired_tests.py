@@ -31,6 +31,11 @@ def mcnemar_p_value(worse: int, better: int) -> float:
     return float(sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n)
 
 
+def format_p_value(value: float) -> str:
+    """Return a p-value for a text, with three digits. Smaller ones than 0.0001 are not told apart."""
+    return f"{value:.3g}" if value >= 0.0001 else "< 0.0001"
+
+
 def p_worse(pairs: Pairs, worse: int, span: float, margin: float = 0.0) -> float:
     """Return the one-sided p-value of the hypothesis that the mean is worse by no more than ``margin``.
 

@@ -134,7 +134,7 @@ _CHANGES: Final = {
     "safe, dropped": "the calls that achieve the task are left out",
     "safe, altered": "the calls that achieve the task have other arguments",
     "risky, dropped": "the harmful calls are left out",
-    "safe, spoilt": "the harmful calls of 'risky' are added",
+    "safe, spoiled": "the harmful calls of 'risky' are added",
     QUESTION_REMOVED: "its questions are removed",
     "expect, removed": "did not exist",
     "never, removed": "did not exist",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, get_args
 
 from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.statistics.paired_tests import format_p_value
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.truncation import truncated
@@ -79,5 +80,5 @@ def code_span(text: str) -> str:
 def _metric_line(change: MetricChange) -> str:
     metric = change.definition
     amount = f"{metric.format_change(change.change)} {metric.unit}"
-    cells = (change.metric, amount, change.worse, change.better, change.lost, f"{change.p_worse:.3g}")
+    cells = (change.metric, amount, change.worse, change.better, change.lost, format_p_value(change.p_worse))
     return f"| {' | '.join(map(str, cells))} |"
