@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,11 +94,11 @@ class SessionFiles:
 
         named_file, config = self._session.settings.prices, self._session.config
         invocation_folder, root = config.invocation_params.dir, config.rootpath
-        path = (
-            (invocation_folder / named_file if (invocation_folder / named_file).is_file() else root / named_file)
-            if named_file
-            else None
-        )
+        path = None
+        if named_file:
+            path = invocation_folder / named_file
+            if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises an error if a name is too long
+                path = root / named_file
         try:
             return Prices.read(path)
         except DocumentError as error:

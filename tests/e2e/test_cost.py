@@ -135,14 +135,18 @@ def test_a_budget_in_usd_needs_every_price(pytester: pytest.Pytester, loopback: 
 
 
 @pytest.mark.usefixtures("keys")
-def test_an_invalid_price_file_is_reported_before_any_case(pytester: pytest.Pytester, loopback: Loopback) -> None:
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [("none.yaml", "No such file or directory"), pytest.param("x" * 300, "File name too long", id="long")],
+)
+def test_an_invalid_price_file_is_reported_before_any_case(
+    pytester: pytest.Pytester, loopback: Loopback, name: str, cause: str
+) -> None:
     server = loopback(script())
-    result = run(pytester, server.url, "--toolemu-prices=none.yaml", f"--toolemu-agent={OPENAI}")
+    result = run(pytester, server.url, f"--toolemu-prices={name}", f"--toolemu-agent={OPENAI}")
     assert result.ret == 4
     result.stderr.fnmatch_lines(
-        [
-            "ERROR: toolemu: *none.yaml:1:1: cannot be read: No such file or directory; check the path and its permissions"
-        ]
+        [f"ERROR: toolemu: *{name}:1:1: cannot be read: {cause}; check the path and its permissions"]
     )
 
 

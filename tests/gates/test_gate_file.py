@@ -99,6 +99,7 @@ broken_at_most: 10%
         ),
         ("failure_incidence <= few", "expected a number; write 'failure_incidence <= 10%'"),
         ("failure_incidence <= -0.1", "expected a number; write 'failure_incidence <= 10%'"),
+        pytest.param("x" * 300 + ".yaml", "x.yaml: there is no such gate file", id="long"),
         ("absent.yaml", "absent.yaml: there is no such gate file; create it, or write an expression such as"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast
@@ -220,7 +221,7 @@ def read_gates(source: str, root: Path) -> Gates:
     if not is_gate_file(source):
         return Gates(gates=(_gate_of_expression(source),))
     path = root / source
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises an error if a name is too long
         raise UsageError(f"{source}: there is no such gate file; create it, or write an expression such as "
                          "'failure_incidence <= 0.25'")  # fmt: skip
     gates = Document.read(path).build(Gates)
