@@ -194,6 +194,11 @@ def wait(future: Future[R]) -> R:
                 except NotYet:
                     if future.done():
                         raise
+                except RuntimeError as error:
+                    # SIGTERM raised KeyboardInterrupt in Condition.wait, which then released a lock it did not hold.
+                    if isinstance(error.__context__, KeyboardInterrupt):
+                        raise error.__context__ from None
+                    raise
     except BaseException:
         # Ctrl-C or pytest-timeout: the result is not needed any more.
         future.cancel()

@@ -1,10 +1,11 @@
-"""Ctrl-C while the main thread waits for a case."""
+"""Ctrl-C and SIGTERM while the main thread waits for a case."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import threading
 import weakref
 from concurrent.futures import Future
 from typing import Any
@@ -62,3 +63,32 @@ def test_a_handler_of_the_project_stays_in_force() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert received == [signal.SIGINT]
+
+
+class InterruptedLock(Future[str]):
+    """A future that a SIGTERM reaches while the main thread waits for a lock."""
+
+    def result(self, timeout: float | None = None) -> str:
+        lock = threading.Lock()
+        lock.acquire()
+        try:
+            lock.release()
+            os.kill(os.getpid(), signal.SIGTERM)
+            lock.acquire()
+        finally:
+            lock.release()  # an error if the signal raised an exception in between, as in Condition.wait
+        return super().result(timeout)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
+def test_an_interrupt_by_sigterm_is_not_replaced_by_an_error_of_a_lock() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            wait(InterruptedLock())
+        assert signal.getsignal(signal.SIGTERM) is interrupt
+    finally:
+        signal.signal(signal.SIGTERM, before)
