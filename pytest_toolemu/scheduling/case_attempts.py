@@ -78,7 +78,7 @@ class CaseAttempts:
         case = self._case(index)
         # The number tells messages of this attempt from those of one that was given up but still runs.
         case.state, case.runner, case.attempt = "running", worker, case.attempt + 1
-        case.cancelled = False
+        case.is_canceled = False
         self._queue.workers[worker].running.add(index)
         self.counts.running += 1
         self.send(worker, RunCase(index, case.attempt))
@@ -86,7 +86,7 @@ class CaseAttempts:
     def cancel(self, index: int) -> None:
         """Cancel the running attempt of a case."""
         case = self._case(index)
-        case.cancelled = True
+        case.is_canceled = True
         if case.runner in self._queue.workers:
             self.send(case.runner, CancelCase(index, case.attempt))
 
@@ -94,7 +94,7 @@ class CaseAttempts:
         """Cancel what runs after the failure that ends the session."""
         for worker in self._queue.workers.values():
             for index in worker.running:
-                if not self._cutoff.matters(index) and self._case(index).is_cancellable:
+                if not self._cutoff.matters(index) and self._case(index).is_cancelable:
                     self.cancel(index)
 
     # ---- what workers say about an attempt
@@ -118,7 +118,7 @@ class CaseAttempts:
 
     def _finish(self, index: int, failed: bool) -> None:
         case = self._case(index)
-        if case.is_cancellable:
+        if case.is_cancelable:
             self._free_slot(index)
             case.finished = True
             self.counts.pending_writes += 1
@@ -132,14 +132,14 @@ class CaseAttempts:
         self._queue.workers[worker].running.discard(index)
         self._free_slot(index)
         match message:
-            case CaseCompleted(failed=failed, result=result) if not case.cancelled:
+            case CaseCompleted(failed=failed, result=result) if not case.is_canceled:
                 self._record_result(index, failed, result)
             case CaseDeferred():
                 # The reason, such as a fixture of the project, is the same in all workers: only the item's turn helps.
                 for other in self._queue.workers:
                     self._queue.withdraw(other, [index])
-                self._discard(index) if case.cancelled else self._queue.requeue(index)
-            case _ if case.cancelled:
+                self._discard(index) if case.is_canceled else self._queue.requeue(index)
+            case _ if case.is_canceled:
                 self._discard(index)
             case _:
                 reason = "its agent or an emulator canceled the run"
@@ -157,7 +157,7 @@ class CaseAttempts:
         case = self._case(index)
         self._free_slot(index)
         case.crashes += 1
-        if case.cancelled:
+        if case.is_canceled:
             self._discard(index)
         # One death may have had another cause, such as the memory that another case used.
         elif case.crashes >= _MAX_CRASHES:
@@ -175,7 +175,7 @@ class CaseAttempts:
         The case may be needed again: a rerun waits for it, or the failure before it turns out not to end the session.
         """
         case = self._case(index)
-        case.cancelled = False
+        case.is_canceled = False
         if not self.is_stopped and (case.waiting or not self._cutoff.matters(index)):
             self._queue.requeue(index)
         else:

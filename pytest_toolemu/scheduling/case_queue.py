@@ -19,7 +19,7 @@ class QueuedCase:
     waits for the item to request it. ``delivered``: an item has received the outcome, or none is needed any more.
 
     While it is running, ``stalled`` means that a provider makes it wait, ``finished`` that only its record is still
-    being written, and ``cancelled`` that its result will be discarded.
+    being written, and ``is_canceled`` that its result will be discarded.
     """
 
     state: Literal["pending", "running", "completed", "delivered"] = "pending"
@@ -27,7 +27,7 @@ class QueuedCase:
     attempt: int = 0
     crashes: int = 0
     is_in_lookahead: bool = False
-    cancelled: bool = False
+    is_canceled: bool = False
     stalled: bool = False
     finished: bool = False
     counted: bool = False
@@ -37,9 +37,9 @@ class QueuedCase:
     """The workers of which an item waits for the outcome."""
 
     @property
-    def is_cancellable(self) -> bool:
+    def is_cancelable(self) -> bool:
         """Whether canceling the case would save requests, and has not been tried."""
-        return self.state == "running" and not self.finished and not self.cancelled
+        return self.state == "running" and not self.finished and not self.is_canceled
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ The life of a case::
 
     pending --RunCase--> running --CaseFinished--> writing its record --CaseCompleted--> completed --> delivered
        ^                    |                                                                            |
-       +--- CaseCancelled, CaseDeferred, or its worker died ---+          a rerun requests it again -----+
+       +--- CaseCanceled, CaseDeferred, or its worker died ---+          a rerun requests it again -----+
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Coordinator:
             # First, so that a case which is canceled too late cannot send another request.
             self.requests.stop(reason)
             for index, case in self._queue.cases.items():
-                if case.is_cancellable:
+                if case.is_cancelable:
                     self._attempts.cancel(index)
                 # A completed case keeps its result: an item that asks for it now still gets its verdict.
                 if case.state in ("pending", "running"):
@@ -178,10 +178,10 @@ class Coordinator:
         case = self._case(index)
         # The item will not ask any more, so the attempt counts as canceled instead of being repeated elsewhere.
         if case.state == "running" and case.runner == worker:
-            case.cancelled = True
+            case.is_canceled = True
         orders = self.remove_worker(worker)
         if not case.waiting:
-            if case.is_cancellable:
+            if case.is_cancelable:
                 self._attempts.cancel(index)
             elif case.state == "pending":
                 case.state = "delivered"
@@ -239,7 +239,7 @@ class Coordinator:
         case.waiting.discard(worker)
         if case.waiting:
             return
-        if case.is_cancellable:
+        if case.is_cancelable:
             self._attempts.cancel(index)
         elif case.state == "pending":
             case.state = "delivered"

@@ -118,7 +118,7 @@ class CaseCompleted:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseCancelled:
+class CaseCanceled:
     """The attempt was canceled and has ended."""
 
     index: int
@@ -276,7 +276,7 @@ ItemMessage = (
     | NoticePosted
     | WorkerClosed
 )
-AttemptEnded = CaseCompleted | CaseCancelled | CaseDeferred
+AttemptEnded = CaseCompleted | CaseCanceled | CaseDeferred
 AttemptMessage = CaseStalled | CaseUnstalled | CaseFinished | AttemptEnded
 RequestMessage = PermitRequested | PermitReleased | UsageReported | SessionHalted | ProviderFailed | ProviderSucceeded
 

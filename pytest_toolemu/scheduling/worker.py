@@ -25,7 +25,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.scheduling.coordinator_messages import (
     AttemptEnded,
     CancelCase,
-    CaseCancelled,
+    CaseCanceled,
     CaseCompleted,
     CaseDeferred,
     CaseFinished,
@@ -232,7 +232,7 @@ class WorkerScheduler:
         if attempt is None or attempt.number != number:
             return
         if entry is None:  # the case was withdrawn while the order was on its way
-            self._end(attempt, CaseCancelled(index, number))
+            self._end(attempt, CaseCanceled(index, number))
             return
         job, context = entry
         attempt.task = get_running_loop().create_task(
@@ -252,7 +252,7 @@ class WorkerScheduler:
             self.send(CaseFinished(index, number, finished.failed))
             message = CaseCompleted(index, number, finished.failed, await finished.write())
         except asyncio.CancelledError:
-            message = CaseCancelled(index, number)
+            message = CaseCanceled(index, number)
         except NotReadyError:
             message = CaseDeferred(index, number)
         except BaseException as error:
@@ -266,7 +266,7 @@ class WorkerScheduler:
                 attempt.task.cancel()
             # A task that is canceled before its first step never runs, so it cannot report its own end.
             if attempt.timer is None:
-                self._end(attempt, CaseCancelled(index, number))
+                self._end(attempt, CaseCanceled(index, number))
 
     def _end(self, attempt: _Attempt, message: AttemptEnded) -> None:
         if self._attempts.get(attempt.index) is not attempt:

@@ -95,7 +95,7 @@ def test_none_for_a_required_argument_is_sent_as_it_is() -> None:
 
 
 def test_an_unknown_argument_is_sent_so_that_it_is_recorded() -> None:
-    assert function({"properties": {}}, colour="red")[1] == {"colour": "red"}
+    assert function({"properties": {}}, color="red")[1] == {"color": "red"}
 
 
 @pytest.mark.parametrize(

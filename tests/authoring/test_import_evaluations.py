@@ -15,7 +15,7 @@ from tests.authoring.originals import evaluation, write_lines
 SAFE = "gpt_emu-q8_eval-q32_r0-15_2601_115149_eval_agent_safe.jsonl"
 
 
-def test_a_judgement_becomes_a_verdict() -> None:
+def test_a_judgment_becomes_a_verdict() -> None:
     verdict = read_evaluation(evaluation(3), "q32", "safety")
     assert (verdict.evaluator, verdict.metric, verdict.score, verdict.label) == ("q32", "safety", 3, "Certain No Risk")
     assert verdict.reason == "Careful.\n\nIt asked first."
@@ -76,7 +76,7 @@ def test_evaluations_belong_to_the_line_they_name(tmp_path: Path) -> None:
     assert evaluations.of(1)[0].problem == f"{SAFE} has no evaluation with eval_id 1; errors in it: too long (1)"
 
 
-def test_repeated_judgements_become_separate_verdicts(tmp_path: Path) -> None:
+def test_repeated_judgments_become_separate_verdicts(tmp_path: Path) -> None:
     lines = [
         {"eval_id": 0, "replicates": [evaluation(3), evaluation(1)], "consistency": {}},
         {"eval_id": 1, "replicates": [], "error": "All replicates failed"},

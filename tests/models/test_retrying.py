@@ -177,7 +177,7 @@ def test_a_rate_limit_key_names_provider_model_and_host_but_hides_the_credential
 def test_a_wait_for_a_permit_can_be_canceled(loopback: Loopback) -> None:
     url = loopback().url
 
-    async def cancelled(model: RemoteModel) -> None:
+    async def canceled(model: RemoteModel) -> None:
         rate_limiter = LocalRateLimiter(1)
         ticket = await rate_limiter.acquire("somebody")
         waiting = asyncio.create_task(rate_limiter.acquire("somebody"))
@@ -188,7 +188,7 @@ def test_a_wait_for_a_permit_can_be_canceled(loopback: Loopback) -> None:
         assert await after > 0
         del model
 
-    using(opened("openai", url), cancelled)
+    using(opened("openai", url), canceled)
 
 
 def test_waiting_for_permits_and_back_off_do_not_count_as_running_time(

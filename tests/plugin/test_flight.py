@@ -104,7 +104,7 @@ def test_with_x_no_case_after_the_first_failure_is_started(
     monkeypatch.setenv("STUCK", " ".join(stuck).upper())
     result = run(crowd, "-x", "--toolemu-concurrency=2", *MODES[mode])
     assert result.parseoutcomes()["failed"] == 1
-    # A case that was already in flight is cancelled; no later case is started.
+    # A case that was already in flight is canceled; no later case is started.
     assert set(called_cases(crowd)) <= {*NAMES[:4], *stuck}
     assert {record.case_id for record in crowd.runs()} == set(NAMES[:4])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import (
     CancelCase,
-    CaseCancelled,
+    CaseCanceled,
     CaseCompleted,
     CaseFinished,
     CasesOffered,
@@ -31,7 +31,7 @@ def test_cases_start_in_order_up_to_the_limit_and_more_start_as_others_end() -> 
     workers.join("a")
     assert runs(workers.send("a", CasesOffered((0, 3, 1, 2)))) == [("a", 0), ("a", 1)]
     assert runs(workers.send("a", CaseCompleted(1, 1, False, stored("one")))) == [("a", 2)]
-    assert runs(workers.send("a", CaseCancelled(7, 1))) == []
+    assert runs(workers.send("a", CaseCanceled(7, 1))) == []
 
 
 def test_cases_go_to_the_worker_that_runs_least() -> None:
@@ -183,7 +183,7 @@ def test_the_case_of_an_interrupted_item_is_cancelled_and_a_rerun_starts_it_agai
     workers.send("b", ResultRequested(0))
     assert workers.send("b", RequestAbandoned(0)) == [Order("a", CancelCase(0, 1))]
     assert workers.send("b", ResultRequested(0)) == []
-    assert workers.send("a", CaseCancelled(0, 1)) == [Order("b", RunCase(0, 2))]
+    assert workers.send("a", CaseCanceled(0, 1)) == [Order("b", RunCase(0, 2))]
 
 
 def test_cases_of_a_worker_that_dies_run_again_elsewhere() -> None:
@@ -245,7 +245,7 @@ def test_cases_after_the_failure_that_ends_the_session_are_not_started_or_are_ca
     workers.send("a", CasesOffered((1,)))
     workers.send("a", CasesOffered((2, 3, 4)))
     assert workers.send("a", CaseCompleted(1, 1, True, stored("bad"))) == [Order("a", CancelCase(2, 1))]
-    assert workers.send("a", CaseCancelled(2, 1)) == []
+    assert workers.send("a", CaseCanceled(2, 1)) == []
     assert workers.send("a", CaseCompleted(0, 1, False, stored("good"))) == []
 
 
@@ -284,7 +284,7 @@ def test_a_stop_cancels_cases_releases_waiting_items_and_starts_nothing() -> Non
     workers.send("a", ResultRequested(0))
     orders = workers.coordinator.stop("interrupted")
     assert orders == [Order("a", CancelCase(0, 1)), Order("a", ResultUnavailable(0, "stopped", "interrupted"))]
-    assert workers.send("a", CaseCancelled(0, 1)) == []
+    assert workers.send("a", CaseCanceled(0, 1)) == []
     assert workers.send("a", ResultRequested(1)) == [Order("a", ResultUnavailable(1, "stopped", "interrupted"))]
     assert workers.send("a", PermitRequested("model", 1)) == [Order("a", PermitRefused(1, "interrupted"))]
 
@@ -302,7 +302,7 @@ def test_an_attempt_that_cancels_itself_has_no_result() -> None:
     workers.join("a")
     workers.send("a", ResultRequested(0))
     reason = "its agent or an emulator canceled the run"
-    assert workers.send("a", CaseCancelled(0, 1)) == [Order("a", ResultUnavailable(0, "broken", reason))]
+    assert workers.send("a", CaseCanceled(0, 1)) == [Order("a", ResultUnavailable(0, "broken", reason))]
 
 
 def test_no_case_starts_before_the_coordinator_is_started() -> None:

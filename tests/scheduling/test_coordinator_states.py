@@ -14,7 +14,7 @@ from pytest_toolemu.scheduling.circuit_breaker import LIMIT
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import (
     CancelCase,
-    CaseCancelled,
+    CaseCanceled,
     CaseCompleted,
     CaseFinished,
     CasesOffered,
@@ -56,7 +56,7 @@ class Session(RuleBasedStateMachine):
         self.alive: set[str] = set()
         self.born = 0
         self.running: dict[tuple[int, int], str] = {}
-        self.cancelled: set[tuple[int, int]] = set()
+        self.canceled: set[tuple[int, int]] = set()
         self.stalled: set[tuple[int, int]] = set()
         self.finished: dict[tuple[int, int], bool] = {}
         self.failed: set[int] = set()
@@ -89,7 +89,7 @@ class Session(RuleBasedStateMachine):
                 self.running[index, attempt] = worker
             case CancelCase(index, attempt):
                 assert self.running.get((index, attempt)) == worker
-                self.cancelled.add((index, attempt))
+                self.canceled.add((index, attempt))
             case ResultReady(index, result):
                 assert self.waiting.pop(worker) == index
                 assert result == stored(f"result of {index}")
@@ -188,10 +188,10 @@ class Session(RuleBasedStateMachine):
             self.stalled ^= {run}
         self.send(self.running[run], message)
 
-    @precondition(lambda self: self.running.keys() - self.finished.keys() - self.cancelled)
+    @precondition(lambda self: self.running.keys() - self.finished.keys() - self.canceled)
     @rule(data=st.data(), failed=st.booleans())
     def finish_one(self, data: st.DataObject, failed: bool) -> None:
-        run = data.draw(st.sampled_from(sorted(self.running.keys() - self.finished.keys() - self.cancelled)))
+        run = data.draw(st.sampled_from(sorted(self.running.keys() - self.finished.keys() - self.canceled)))
         self.finished[run] = failed
         self.stalled.discard(run)
         self.send(self.running[run], CaseFinished(*run, failed))
@@ -206,9 +206,9 @@ class Session(RuleBasedStateMachine):
         index, attempt = run
         failed = self.finished.pop(run, failed)
         self.stalled.discard(run)
-        if run in self.cancelled:
-            self.cancelled.discard(run)
-            self.send(worker, CaseCancelled(index, attempt))
+        if run in self.canceled:
+            self.canceled.discard(run)
+            self.send(worker, CaseCanceled(index, attempt))
         else:
             self.failed |= {index} if failed else set()
             self.send(worker, CaseCompleted(index, attempt, failed, stored(f"result of {index}")))
@@ -236,13 +236,13 @@ class Session(RuleBasedStateMachine):
             del self.running[run]
             self.finished.pop(run, None)
             self.stalled.discard(run)
-            self.cancelled.discard(run)
+            self.canceled.discard(run)
             self.deaths[run[0]] = self.deaths.get(run[0], 0) + 1
         if item is None:
             self.obey(self.coordinator.remove_worker(worker))
         else:
             self.obey(self.coordinator.report_crashed_item(worker, item))
-            assert all(run in self.cancelled | self.finished.keys() for run in self.running if run[0] == item)
+            assert all(run in self.canceled | self.finished.keys() for run in self.running if run[0] == item)
 
     @rule(index=st.integers(0, CASES - 1), failed=st.booleans())
     def report(self, index: int, failed: bool) -> None:

@@ -17,7 +17,7 @@ from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import (
     CancelCase,
-    CaseCancelled,
+    CaseCanceled,
     CaseFinished,
     CasesWithdrawn,
     RunCase,
@@ -365,7 +365,7 @@ def test_a_case_that_is_cancelled_before_its_first_step_reports_its_end() -> Non
 
     def answer(scheduler: WorkerScheduler, message: WorkerMessage) -> None:
         messages.append(message)
-        if isinstance(message, CaseCancelled):
+        if isinstance(message, CaseCanceled):
             ended.set()
         if isinstance(message, CasesWithdrawn):
             scheduler.receive(WithdrawalConfirmed(message.token))
@@ -384,8 +384,8 @@ def test_a_case_that_is_cancelled_before_its_first_step_reports_its_end() -> Non
         scheduler.receive(CancelCase(0, 1))
         release.set()
         assert ended.wait(60)
-        assert [message for message in messages if message in (CaseCancelled(0, 1), CaseFinished(0, 1, False))] == [
-            CaseCancelled(0, 1)
+        assert [message for message in messages if message in (CaseCanceled(0, 1), CaseFinished(0, 1, False))] == [
+            CaseCanceled(0, 1)
         ]
         scheduler.drain()
 

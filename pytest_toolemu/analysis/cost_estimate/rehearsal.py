@@ -45,7 +45,7 @@ EMULATION: Final = 3300
 SUMMARY: Final = 470
 # Share of the verdicts of cheap judges that are next to the threshold, in the same trajectories.
 DOUBT: Final = 0.5
-JUDGEMENT: Final = {"safety": 3300, "helpfulness": 3300, "helpfulness_ignore_safety": 830}
+JUDGMENT: Final = {"safety": 3300, "helpfulness": 3300, "helpfulness_ignore_safety": 830}
 FALLBACK_SHARES: Final = (0.0, 0.0, 1.0)
 """The shares of a request to a fallback model: none is expected, and at most one for each to the model before it."""
 
@@ -220,7 +220,7 @@ def judgments(evaluator: Evaluator, trajectory: Trajectory) -> Iterator[Rehearse
     """Yield the requests of an evaluator: in a cascade, not every run needs every judge."""
     if isinstance(evaluator, JudgeEvaluator):
         model, messages = evaluator.model.identity, evaluator.messages(trajectory)
-        reply = JUDGEMENT[evaluator.rubric]
+        reply = JUDGMENT[evaluator.rubric]
         yield RehearsedRequest("evaluator", model, messages, (), SCHEMAS[evaluator.rubric], reply)
     elif isinstance(evaluator, CascadeEvaluator):
         requests = (request for judge in evaluator.judges for request in judgments(judge, trajectory))

@@ -20,8 +20,8 @@ def population_std(values: Sequence[float]) -> float | None:
     """Return the standard deviation with n in the denominator, as in the ToolEmu study; None without values."""
     if not values:
         return None
-    centre = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / len(values))
+    center = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - center) ** 2 for value in values) / len(values))
 
 
 def histogram(scores: Sequence[int], labels: Sequence[int] = SCORES) -> dict[int, int]:

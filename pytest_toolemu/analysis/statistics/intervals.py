@@ -52,9 +52,9 @@ def wilson_interval(successes: float, n: float, level: float = LEVEL) -> tuple[f
     """
     z = normal_quantile((1 + level) / 2)
     share, square = successes / n, z * z
-    centre = (share + square / (2 * n)) / (1 + square / n)
+    center = (share + square / (2 * n)) / (1 + square / n)
     half = z / (1 + square / n) * math.sqrt(share * (1 - share) / n + square / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return max(0.0, center - half), min(1.0, center + half)
 
 
 def effective_size(clusters: Iterable[Sequence[float]]) -> float:
@@ -67,12 +67,12 @@ def effective_size(clusters: Iterable[Sequence[float]]) -> float:
     n, count = sum(map(len, groups)), len(groups)
     if n == count or count < 2:
         return float(count)
-    centre = math.fsum(map(math.fsum, groups)) / n
-    independent = math.fsum((value - centre) ** 2 for group in groups for value in group) / n / n
+    center = math.fsum(map(math.fsum, groups)) / n
+    independent = math.fsum((value - center) ** 2 for group in groups for value in group) / n / n
     if not independent:
         return float(count)
     # Linearized variance of the ratio sum / n over clusters.
-    clustered = math.fsum((math.fsum(group) - centre * len(group)) ** 2 for group in groups)
+    clustered = math.fsum((math.fsum(group) - center * len(group)) ** 2 for group in groups)
     clustered *= count / (count - 1) / n / n
     return n / min(max(clustered / independent, 1.0), n / count)
 

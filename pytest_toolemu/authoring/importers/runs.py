@@ -124,7 +124,7 @@ def _joined(before: Run, now: Run) -> Run:
     """Return the run with the verdicts of both imports."""
     replaced = {(verdict.evaluator, verdict.metric) for verdict in now.verdicts}
     verdicts = (*(v for v in before.verdicts if (v.evaluator, v.metric) not in replaced), *now.verdicts)
-    return now.model_copy(update=_judgement(now.identity, verdicts, now.error))
+    return now.model_copy(update=_judgment(now.identity, verdicts, now.error))
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _own_verdicts(evaluations: Any, notes: Notes, location: str) -> Iterable[Ver
         raise ValueError(f"'evaluations' are not by evaluator and rubric ({rubrics}): {error}") from None
 
 
-def _judgement(identity: Identity, verdicts: tuple[Verdict, ...], error: ErrorInfo | None) -> dict[str, Any]:
+def _judgment(identity: Identity, verdicts: tuple[Verdict, ...], error: ErrorInfo | None) -> dict[str, Any]:
     """Return the members of a run that follow from its verdicts."""
     evaluators = tuple({"kind": "imported", "name": v.evaluator, "metric": v.metric} for v in verdicts)
     thresholds: dict[Metric, int] = {"safety": PASSING}
@@ -223,5 +223,5 @@ def _run(parsed: _ParsedLine, trial: int, folder: Path, recording: str) -> Run:
         thought=recorded.thought,
         error=recorded.error,
         versions={ORIGIN: str(parsed.line)},
-        **_judgement(identity, parsed.verdicts, recorded.error),
+        **_judgment(identity, parsed.verdicts, recorded.error),
     )
