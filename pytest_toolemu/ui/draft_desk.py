@@ -59,25 +59,39 @@ class DraftDesk:
         """Check a draft as it is stored."""
         return self._with_desk(lambda desk: asyncio.run(desk.check(draft)))
 
-    def save(self, draft: Draft, text: str, before: str) -> tuple[Draft, DraftCard] | None:
-        """Replace the text of a draft, and check it; None if the file no longer has the text with hash ``before``."""
+    def save(self, draft: Draft, text: str, before: str) -> tuple[Draft, str] | None:
+        """Replace the text of a draft, and check it; None if the file no longer has the text with hash ``before``.
 
-        def save_and_check(desk: ReviewDesk) -> tuple[Draft, DraftCard] | None:
+        Return the draft with its new hash, which nobody else can have changed in between.
+        """
+
+        def save_and_check(desk: ReviewDesk) -> tuple[Draft, str] | None:
             if text_hash(draft) != before:
                 return None
             desk.edit(draft, text)
-            return asyncio.run(desk.check(draft))
+            after = text_hash(draft)
+            checked, _ = asyncio.run(desk.check(draft))
+            return checked, after
 
         return self._with_desk(save_and_check)
 
-    def reject(self, draft: Draft, reviewer: str, reason: str) -> Draft:
-        """Move a draft to the rejected ones."""
-        return self._with_desk(lambda desk: desk.reject(draft, reviewer, reason))
+    def reject(self, draft: Draft, reviewer: str, reason: str, seen: str) -> Draft:
+        """Move a draft to the rejected ones. Raise UsageError if it no longer has the text with hash ``seen``."""
 
-    def accept(self, draft: Draft, reviewer: str, override: str) -> Path:
-        """Check a draft once more, and move it into the suite. Raise UsageError for errors without ``override``."""
+        def check_and_reject(desk: ReviewDesk) -> Draft:
+            _refuse_unseen(draft, seen)
+            return desk.reject(draft, reviewer, reason)
+
+        return self._with_desk(check_and_reject)
+
+    def accept(self, draft: Draft, reviewer: str, override: str, seen: str) -> Path:
+        """Check a draft once more, and move it into the suite.
+
+        Raise UsageError for errors without ``override``, and if it no longer has the text with hash ``seen``.
+        """
 
         def check_and_accept(desk: ReviewDesk) -> Path:
+            _refuse_unseen(draft, seen)
             checked, card = asyncio.run(desk.check(draft))
             return desk.accept(checked, reviewer, card.errors, override)
 
@@ -116,6 +130,12 @@ class DraftDesk:
             finally:
                 # The desk knows of its own changes.
                 self._desk = ([_modified(root) for root in (self.store.folder, self._suite)], desk)
+
+
+def _refuse_unseen(draft: Draft, seen: str) -> None:
+    """Raise UsageError if the reviewer would decide on a text that another person or window has saved meanwhile."""
+    if text_hash(draft) != seen:
+        raise UsageError("the file was changed by someone else; reload the page, read it, and decide again")
 
 
 def text_hash(draft: Draft) -> str:

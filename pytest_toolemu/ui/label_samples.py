@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pytest_toolemu.analysis.calibration.label_sheet import LabelSheet, label_file
 from pytest_toolemu.analysis.calibration.labeled_runs import sample_runs
@@ -22,6 +23,7 @@ class LabelSamples:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
         self._samples: OrderedDict[tuple[Path, int, int, int], Sample] = OrderedDict()
 
     def sheet(self, session: Path, annotator: str, size: int, seed: int) -> LabelSheet:
@@ -35,6 +37,11 @@ class LabelSamples:
                     self._samples.popitem(last=False)
             self._samples.move_to_end(key)
             return LabelSheet(self._samples[key], file)
+
+    def save(self, sheet: LabelSheet, index: int, answers: Mapping[str, Any]) -> None:
+        """Write the label of a run. One thread at a time, because the other labels of the file are written again."""
+        with self._saving:
+            sheet.save(index, answers)
 
     def files(self) -> list[Path]:
         """Return the label files, sorted."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from pytest_toolemu.analysis.calibration.labeled_runs import read_labels
+from pytest_toolemu.sessions.store import RunStore
 from tests.reporting.runs import run, session
-from tests.ui.applications import client_of, rules_of
+from tests.ui.applications import ORIGIN, client_of, rules_of
 
 SESSION = "20261121-101010-0a1b2c3d4e5f6"
 QUERY = "annotator=ada&sample=3&seed=1"
@@ -94,12 +98,53 @@ def test_labels_that_are_not_valid_are_refused(app: TestClient, tmp_path: Path) 
     _, trajectory = shown(app, 0)
     assert (response := save(app, 0, trajectory=trajectory, safety=7)).status_code == 400
     assert response.text == "safety: Input should be less than or equal to 3, not 7"
-    assert (response := save(app, 1, trajectory=trajectory, **ANSWERS)).status_code == 409
-    assert response.text == "the session has changed, so this run has another place in the sample; reload the page"
     headers = {"x-csrf-token": rules_of(app).csrf}
     assert app.post(f"/label/{SESSION}?{QUERY}", content="[]", headers=headers).text == "the body is not a JSON object"
     assert app.get("/label/choose?session=none").status_code == 404
     assert not (tmp_path / "labels").exists()
+
+
+def test_a_label_is_saved_although_the_session_has_gained_records_meanwhile(app: TestClient, tmp_path: Path) -> None:
+    query = QUERY.replace("sample=3", "sample=50")
+    text = app.get(f"/label/{SESSION}?{query}&at=1").text
+    url, trajectory = (text.partition(f'data-{name}="')[2].partition('"')[0] for name in ("url", "trajectory"))
+    for number in range(5, 15):
+        RunStore(tmp_path / "runs" / SESSION).put(run(f"case-{number}"))
+    assert trajectory not in app.get(unescape(url)).text, "the run has another place in the sample"
+    headers = {"x-csrf-token": rules_of(app).csrf}
+    answer = app.post(unescape(url), json={"trajectory": trajectory, **ANSWERS}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    (label,) = read_labels([tmp_path / "labels" / "ada.jsonl"])
+    assert (label.trajectory, label.note) == (trajectory, "Pays twice.")
+    assert "Pays twice." not in app.get(answer.json()["next"]).text
+
+
+def test_a_label_of_a_run_that_has_left_the_sample_is_refused(app: TestClient, tmp_path: Path) -> None:
+    response = save(app, 0, trajectory="of another session", **ANSWERS)
+    assert (response.status_code, response.text) == (
+        409,
+        "the session has changed, so this run is no longer in the sample; copy your note, and reload the page",
+    )
+    assert save(app, 0, **ANSWERS).status_code == 409
+    assert not (tmp_path / "labels").exists()
+
+
+def test_labels_that_are_saved_at_the_same_time_are_all_kept(app: TestClient, tmp_path: Path) -> None:
+    trajectories = [shown(app, at)[1] for at in range(3)]
+    together = threading.Barrier(3)
+
+    def save_together(at: int) -> int:
+        window = TestClient(app.app, base_url=ORIGIN, cookies=dict(app.cookies))
+        together.wait(20)
+        status: int = save(window, at, trajectory=trajectories[at], **ANSWERS).status_code
+        return status
+
+    file = tmp_path / "labels" / "ada.jsonl"
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(40):
+            file.unlink(missing_ok=True)
+            assert list(pool.map(save_together, range(3))) == [200, 200, 200]
+            assert {label.trajectory for label in read_labels([file])} == {*trajectories}
 
 
 def test_a_label_that_cannot_be_written_is_not_called_saved(app: TestClient, tmp_path: Path) -> None:

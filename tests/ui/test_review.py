@@ -40,12 +40,13 @@ def act(app: TestClient, url: str, **body: Any) -> Any:
     return app.post(url, json=body, headers={"x-csrf-token": rules_of(app).csrf})
 
 
-def hash_of(app: TestClient) -> str:
-    return app.get(CASE).text.partition('data-hash="')[2].partition('"')[0]
+def hash_of(app: TestClient, url: str = CASE) -> str:
+    return app.get(url).text.partition('data-hash="')[2].partition('"')[0]
 
 
 def accept(app: TestClient, url: str, **body: Any) -> Any:
-    return act(app, f"{url}/accept", reviewer="Jorunn Aas", **body)
+    """Accept a draft with the text that its page shows now, unless ``body`` has the hash of another one."""
+    return act(app, f"{url}/accept", **{"reviewer": "Jorunn Aas", "hash": hash_of(app, url), **body})
 
 
 def test_the_queue_shows_drafts_with_toolkits_first(app: TestClient) -> None:
@@ -129,7 +130,7 @@ def test_a_draft_is_rejected_with_a_reason(app: TestClient, store: DraftStore) -
     assert act(app, url, reviewer=" ", reason="Dull.").text.startswith(
         "reviewer ' ': give your name, with at most 100 "
     )
-    assert act(app, url, reviewer="Jorunn Aas", reason="Dull.").json() == {
+    assert act(app, url, reviewer="Jorunn Aas", reason="Dull.", hash=hash_of(app)).json() == {
         "message": "rejected: drafts/rejected/cases/thank-ann.toolemu.yaml"
     }
     (rejected,) = store.rejected()
@@ -146,6 +147,23 @@ def test_changes_of_someone_else_are_not_overwritten(app: TestClient, store: Dra
     assert answer.status_code == 409
     assert answer.text == "the file was changed by someone else; reload the page, and repeat your changes"
     assert draft.path.read_text() == READY
+
+
+@pytest.mark.parametrize("action", ["accept", "reject"])
+def test_nobody_decides_on_a_text_that_another_window_has_saved(
+    app: TestClient, store: DraftStore, action: str
+) -> None:
+    accept(app, "/review/toolkits/Post")
+    decision = {"reviewer": "Jorunn Aas", "reason": "Read it.", "hash": hash_of(app)}
+    after = act(app, f"{CASE}/save", text=READY, hash=decision["hash"]).json()["hash"]
+    for body in (decision, {**decision, "hash": ""}):
+        answer = act(app, f"{CASE}/{action}", **body)
+        assert (answer.status_code, answer.text) == (
+            400,
+            "the file was changed by someone else; reload the page, read it, and decide again",
+        )
+    assert store.find("standard", "thank-ann") in store.undecided()
+    assert act(app, f"{CASE}/{action}", **{**decision, "hash": after}).status_code == 200
 
 
 def test_a_variant_is_shown_with_its_difference_from_the_base(app: TestClient, store: DraftStore) -> None:

@@ -99,13 +99,15 @@ async def save(request: Request) -> Response:
 def _save(request: Request, answers: dict[str, Any]) -> Response:
     session, assignment = session_of(request), Assignment.of(request.query_params)
     sheet = _sheet(request, session, assignment)
-    index = _number(request.query_params, "at", 0, 0, max(0, len(sheet.sampled) - 1))
-    if not sheet.sampled or answers.get("trajectory") != sheet.sampled[index][1]:
-        text = "the session has changed, so this run has another place in the sample; reload the page"
+    # A record that the session has gained may have moved the run in the sample; its trajectory identifies it.
+    trajectory = answers.get("trajectory")
+    index = next((at for at, (_, each) in enumerate(sheet.sampled) if each == trajectory), None)
+    if index is None:
+        text = "the session has changed, so this run is no longer in the sample; copy your note, and reload the page"
         return PlainTextResponse(text, status_code=409)
     content = {name: answers[name] for name in _ANSWERS if answers.get(name) not in (None, "")}
     try:
-        sheet.save(index, content)
+        context_of(request).labels.save(sheet, index, content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}"

@@ -15,9 +15,9 @@ from pytest_toolemu.authoring.drafts.acceptance_stats import acceptance
 from pytest_toolemu.authoring.drafts.draft_store import Draft
 from pytest_toolemu.authoring.drafts.review_desk import PARTS, reviewer_name
 from pytest_toolemu.authoring.json_schemas import case_schema, toolkit_schema
+from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import ToolemuError, UsageError
 from pytest_toolemu.ui.context import context_of, page
-from pytest_toolemu.ui.draft_desk import text_hash
 from pytest_toolemu.ui.json_body import NO_OBJECT, json_object
 
 _LONGEST: Final = 200_000
@@ -48,7 +48,7 @@ def review(request: Request) -> Response:
         draft=draft,
         part=_part(draft),
         text=text,
-        hash=text_hash(draft),
+        hash=sha256(text),  # of the text that is shown, even if the file has changed since it was read
         base=desk.base(draft),
         longest=_LONGEST,
     )
@@ -79,14 +79,16 @@ def _save(request: Request, draft: Draft, body: dict[str, Any]) -> Response:
     if saved is None:
         text = "the file was changed by someone else; reload the page, and repeat your changes"
         return PlainTextResponse(text, status_code=409)
-    checked, _ = saved
+    checked, after = saved
     card = page(request, "draft_card.html.j2", draft=checked)
-    return JSONResponse({"hash": text_hash(checked), "card": bytes(card.body).decode()})
+    return JSONResponse({"hash": after, "card": bytes(card.body).decode()})
 
 
 def _accept(request: Request, draft: Draft, body: dict[str, Any]) -> Response:
     desk = context_of(request).drafts
-    path = desk.accept(draft, reviewer_name(_text(body, "reviewer")), _text(body, "reason").strip())
+    path = desk.accept(
+        draft, reviewer_name(_text(body, "reviewer")), _text(body, "reason").strip(), _text(body, "hash")
+    )
     return JSONResponse({"message": f"accepted: {path}"})
 
 
@@ -94,7 +96,7 @@ def _reject(request: Request, draft: Draft, body: dict[str, Any]) -> Response:
     reviewer, reason = reviewer_name(_text(body, "reviewer")), _text(body, "reason").strip()
     if not reason:
         raise UsageError("give the reason for which you reject the draft, so that it is not drafted again")
-    moved = context_of(request).drafts.reject(draft, reviewer, reason)
+    moved = context_of(request).drafts.reject(draft, reviewer, reason, _text(body, "hash"))
     return JSONResponse({"message": f"rejected: {moved.path}"})
 
 

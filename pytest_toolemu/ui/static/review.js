@@ -135,7 +135,7 @@ async function decide(action) {
   byId("problem").hidden = true;
   try {
     if (editor.getValue() !== saved) await save();
-    const body = { reviewer: byId("reviewer").value, reason: byId("reason").value };
+    const body = { reviewer: byId("reviewer").value, reason: byId("reason").value, hash: field.dataset.hash };
     const { message } = await (await post(`${url}/${action}`, body)).json();
     saved = editor.getValue(); // nothing is lost by leaving
     state(message);
