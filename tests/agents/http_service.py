@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = Callable[[str, Any], Any]
-"""Answers a request, given its path and JSON body: with JSON, or with a status and a text, and perhaps its type."""
+"""Answers a request, given its path and JSON body: with JSON, or with a status and a text, and perhaps its type and other headers."""
 
 
 class Service:
@@ -29,10 +29,13 @@ class Service:
                 if reply is None:  # hang up
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
-                status, text, *kind = reply if isinstance(reply, tuple) else (200, json.dumps(reply))
+                status, text, *rest = reply if isinstance(reply, tuple) else (200, json.dumps(reply))
+                kind = rest[0] if rest else "application/json"
+                more = rest[1] if len(rest) > 1 else {}
+                headers = {"Content-Type": kind, "Content-Length": str(len(text.encode())), **more}
                 self.send_response(status)
-                self.send_header("Content-Type", kind[0] if kind else "application/json")
-                self.send_header("Content-Length", str(len(text.encode())))
+                for name, value in headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(text.encode())
 

@@ -16,14 +16,14 @@ import pytest
 from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.model_gateway import SessionRules, passed_on
 from pytest_toolemu.agents.programs.command import command_agent
-from pytest_toolemu.agents.programs.load_agent import load_agent_file
+from pytest_toolemu.agents.programs.load_agent import load_agent_file, load_program
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
-from pytest_toolemu.errors import NotRunError
+from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.models.budgeted import BudgetedModel
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
@@ -174,6 +174,17 @@ def test_a_reply_is_passed_on_unchanged_and_its_tokens_count(
     assert (headers["Authorization"], body["tools"]) == (f"Bearer {KEY}", [{"name": "t"}])
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+def test_a_line_separator_in_a_text_ends_no_line_of_a_stream(separator: str, provider: Service) -> None:
+    chunk = {"model": "m-1", "choices": [{"delta": {"content": f"Hel{separator}lo"}}], "usage": USAGE}
+    text = f"data: {json.dumps(chunk, ensure_ascii=False)}\r\n\r\n"
+    provider.answer = lambda _path, _body: (200, text, "text/event-stream")
+    result = run(ask())
+    reply = result.exchanges[0].reply
+    assert reply is not None
+    assert (reply.text, reply.usage.input) == (f"Hel{separator}lo", 20)
+
+
 def test_a_reply_without_usage_leaves_the_tokens_unknown(provider: Service) -> None:
     provider.answer = lambda _path, _body: CHAT
     assert run(ask()).usage["agent"].unknown == 1
@@ -210,6 +221,94 @@ def test_a_provider_that_cannot_be_reached_is_not_the_failure_of_the_agent(provi
     assert result.error is not None
     assert (result.outcome, result.error.origin) == ("broken", "provider")
     assert f"openai:m: {provider.url}/v1 cannot be reached" in result.error.message
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("/v2/chat/completions", "{url}/v1 redirects to {url}/v2; set OPENAI_BASE_URL to that address"),
+        ("/login?state=1", "{url}/v1/chat/completions redirects to {url}/login; correct OPENAI_BASE_URL"),
+    ],
+)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_and_names_the_variable_to_correct(
+    status: int, location: str, shown: str, provider: Service
+) -> None:
+    provider.answer = lambda _path, _body: (status, "", "text/html", {"Location": location})
+    result = run(ask())
+    assert result.error is not None
+    assert (result.outcome, result.error.origin, result.error.status) == ("broken", "provider", status)
+    assert result.error.message == f"openai:m: {shown.format(url=provider.url)}"
+    assert len(provider.requests) == 1
+
+
+def test_a_program_gets_no_redirect_because_it_would_follow_it_with_its_key(provider: Service) -> None:
+    provider.answer = lambda _path, _body: (307, "", "text/html", {"Location": "/v2/chat/completions"})
+    answers: list[str] = []
+
+    async def program(urls: dict[str, str]) -> str:
+        answers.append(await ask()(urls))
+        return answers[0]
+
+    run(program)
+    assert [answer.partition(" ")[0] for answer in answers] == ["502"]
+
+
+def test_a_reply_that_is_cut_off_is_not_recorded(provider: Service, tmp_path: Path) -> None:
+    text = json.dumps({**CHAT, "usage": USAGE})
+    provider.answer = lambda _path, _body: (200, text, "application/json", {"Content-Length": str(len(text) + 7)})
+    recorder = CassetteRecorder(CassetteDirectory(tmp_path, "once"), "item", "parcel", 1)
+    result = run(ask(), recorder=recorder)
+    assert result.error is not None
+    assert (result.outcome, result.error.origin) == ("broken", "provider")
+    assert result.error.message == (
+        f"openai:m: the response of {provider.url}/v1 was cut off: "
+        f"IncompleteRead({len(text)} bytes read, 7 more expected)"
+    )
+    assert recorder.finish(ended=True).added == 0
+
+
+def test_texts_that_are_not_unicode_are_recorded_and_counted(provider: Service) -> None:
+    provider.answer = lambda _path, _body: {
+        "model": "m-\ud800",
+        "choices": [{"message": {"content": "Hello \ud83d"}}],
+        "usage": USAGE,
+    }
+    result = run(ask("Hi \udc00", model="m\udfff"))
+    assert result.outcome == "passed"
+    (call,) = result.exchanges
+    assert call.reply is not None
+    assert (call.reply.text, call.reply.model, call.model["name"]) == ("Hello ?", "m-?", "m?")
+    assert [result.messages[index].content for index in call.messages][1:] == ["Hi ?"]
+    assert result.usage["agent"].input == 20
+    assert provider.requests[0][1]["messages"][0]["content"] == "Hi \udc00"
+
+
+def test_a_fault_of_the_gateway_is_not_the_failure_of_the_agent(provider: Service) -> None:
+    def limit(_model: RemoteModel) -> RetryingModel:
+        raise LookupError("no limits")
+
+    result = run(ask(), SessionRules(limit))
+    assert result.error is not None
+    assert (result.outcome, result.error.origin) == ("broken", "harness")
+    assert result.error.message == "no limits"
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"])
+def test_a_base_url_that_is_none_is_reported_before_the_first_case(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "localhost/v1")
+    with pytest.raises(UsageError) as refused:
+        load_program("cmd: echo Hi", RULES)
+    assert str(refused.value) == (
+        f"the base URL of {variable} is 'localhost/v1'; expected http(s)://host[:port][/path]"
+    )
+    load_program("cmd: echo Hi", SessionRules(limited, replays_only=True))
+    path = tmp_path / "desk.agent.yaml"
+    path.write_text("command: echo Hi\ngateway: false\n")
+    load_program(str(path), RULES)
 
 
 def test_the_token_limit_stops_the_agent(provider: Service) -> None:

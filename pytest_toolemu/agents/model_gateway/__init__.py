@@ -4,6 +4,6 @@ The program gets base URLs that lead here. Requests in the formats of OpenAI and
 they are, streams included.
 """
 
-from pytest_toolemu.agents.model_gateway.case_gateway import SessionRules, passed_on
+from pytest_toolemu.agents.model_gateway.case_gateway import SessionRules, check_base_urls, passed_on
 
-__all__ = ["SessionRules", "passed_on"]
+__all__ = ["SessionRules", "check_base_urls", "passed_on"]

@@ -18,6 +18,7 @@ from pytest_toolemu.core.messages import Model
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import ModelError, NotRunError, ReplayMissError
 from pytest_toolemu.models.endpoint import RemoteModel
+from pytest_toolemu.models.spec import check_url
 from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.settings import OFFICIAL_URLS
 
@@ -46,11 +47,7 @@ async def passed_on(toolbox: Toolbox, rules: SessionRules) -> AsyncIterator[dict
     The environment has the variables with the real base URLs, if they are not the official ones.
     """
     toolbox.settle()
-    urls = {
-        provider: os.environ.get(variable, "").strip().rstrip("/") or OFFICIAL_URLS[provider]
-        for provider, variable in _VARIABLES.items()
-    }
-    gateway = CaseGateway(toolbox, rules, urls)
+    gateway = CaseGateway(toolbox, rules, _base_urls())
     server = gateway_server()
     token = server.open(gateway)
     try:
@@ -58,6 +55,19 @@ async def passed_on(toolbox: Toolbox, rules: SessionRules) -> AsyncIterator[dict
     finally:
         server.close(token)
         await gateway.end()
+
+
+def check_base_urls() -> None:
+    """Raise UsageError if a variable has a base URL to which no request can be sent."""
+    for provider, url in _base_urls().items():
+        check_url(url, _VARIABLES[provider])
+
+
+def _base_urls() -> dict[Provider, str]:
+    return {
+        provider: os.environ.get(variable, "").strip().rstrip("/") or OFFICIAL_URLS[provider]
+        for provider, variable in _VARIABLES.items()
+    }
 
 
 class CaseGateway:
@@ -106,9 +116,12 @@ class CaseGateway:
             toolbox.stop(error)
             exchange.refuse(503, str(error))
         except ModelError as error:
-            if error.status in _UNUSABLE or error.status >= 500:
+            if error.status in _UNUSABLE or not 400 <= error.status < 500:
                 toolbox.stop(error)
             exchange.answer_failure(str(error))
+        except Exception as error:  # a fault of the gateway itself, not of the agent
+            toolbox.stop(error)
+            exchange.refuse(502, "the gateway has failed")
         else:
             if not exchange.has_answered and (recorded := wire_of(reply)):
                 exchange.answer(200, {"Content-Type": recorded[0]}, recorded[1])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
+from urllib.parse import urljoin
 
 from pytest_toolemu.agents.model_gateway.passed_request import PassedRequest
 from pytest_toolemu.errors import ModelError
@@ -20,7 +22,18 @@ _TIMEOUT: Final = 600.0
 _CHUNK: Final = 65_536
 _SHOWN: Final = 600
 _MAX_BODY: Final = 64 * 1024 * 1024
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
 _NOT_PASSED: Final = ("connection", "content-length", "transfer-encoding", "keep-alive", "content-encoding")
+
+
+class _UnfollowedRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Follow no redirect: the request contains the key of the program, which is for one host only."""
+
+
+@functools.cache  # on first use, since it reads the proxies in the environment
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_UnfollowedRedirects)
 
 
 class Client(Protocol):
@@ -53,7 +66,7 @@ class Exchange:
         request = self.request
         upstream = urllib.request.Request(request.url, request.body, request.passed_headers, method="POST")
         try:
-            with urllib.request.urlopen(upstream, timeout=_TIMEOUT) as response:
+            with _opener().open(upstream, timeout=_TIMEOUT) as response:
                 self._begin(response.status, dict(response.headers.items()))
                 return self._relay(response, label), response.headers
         except urllib.error.HTTPError as error:
@@ -72,7 +85,7 @@ class Exchange:
             request.url, request.body or None, request.passed_headers, method=request.method
         )
         try:
-            with urllib.request.urlopen(upstream, timeout=_TIMEOUT) as response:
+            with _opener().open(upstream, timeout=_TIMEOUT) as response:
                 self._begin(response.status, dict(response.headers.items()))
                 self._relay(response, request.url)
         except urllib.error.HTTPError as error:
@@ -115,9 +128,23 @@ class Exchange:
                 break
             if len(body) > _MAX_BODY:
                 raise ModelError(f"{label}: the response has more than {_MAX_BODY:,} bytes")
+        else:
+            if response.length:  # read1 does not notice that the connection ended before the Content-Length
+                raise http.client.IncompleteRead(bytes(body), response.length)
         return bytes(body)
 
+    def _redirection(self, location: str) -> str:
+        """Say where a redirect leads. The program does not get it: it would send its key there."""
+        request = self.request
+        url, variable = urljoin(request.url, location), f"{request.provider.upper()}_BASE_URL"
+        if url.endswith(request.target):
+            base_url = redact(url.removesuffix(request.target))
+            return f"{request.base_url} redirects to {base_url}; set {variable} to that address"
+        return f"{request.url} redirects to {truncated(redact(url.partition('?')[0]), _SHOWN)}; correct {variable}"
+
     def _refused(self, error: urllib.error.HTTPError, label: str) -> ModelError:
+        if location := error.headers.get("location") if error.code in _REDIRECTS else None:
+            return ModelError(f"{label}: {self._redirection(location)}", status=error.code)
         body = error.read(_MAX_BODY)
         self._failure = (error.code, dict(error.headers.items()), body)
         text = body.decode("utf-8", "replace")

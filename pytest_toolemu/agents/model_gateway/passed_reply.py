@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from pytest_toolemu.core.messages import Reply, Usage
+from pytest_toolemu.core.toolbox import printable
 
 EVENTS: Final = "text/event-stream"
 _TYPE: Final = "content_type"
@@ -27,9 +29,9 @@ def reply_of(body: bytes, content_type: str, request_id: str | None) -> Reply:
             usage |= {name: count for name, count in holder["usage"].items() if count is not None}
         model = model or str(holder.get("model") or "")
     return Reply(
-        text="".join(part for value in values for part in _texts(value)),
+        text=printable("".join(part for value in values for part in _texts(value))),
         usage=_usage(usage),
-        model=model,
+        model=printable(model),
         request_id=request_id,
         native=({_TYPE: content_type, _BODY: text},),
     )
@@ -45,8 +47,8 @@ def wire_of(reply: Reply) -> tuple[str, bytes] | None:
 
 def _values(text: str, content_type: str) -> Iterator[dict[str, Any]]:
     lines = [text]
-    if content_type.startswith(EVENTS):
-        lines = [line[5:] for line in text.splitlines() if line.startswith("data:")]
+    if content_type.startswith(EVENTS):  # whose lines end in these three ways only, unlike those of splitlines()
+        lines = [line[5:] for line in re.split(r"\r\n|\r|\n", text) if line.startswith("data:")]
     for line in lines:
         try:
             value = json.loads(line)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pytest_toolemu.core.messages import Message
+from pytest_toolemu.core.toolbox import printable
 from pytest_toolemu.models.endpoint import EndpointAddress
 from pytest_toolemu.models.spec import ModelSpec
 
@@ -68,7 +69,7 @@ class PassedCall:
         """The provider, the model, and the credential of the program, which share a rate limit."""
         headers = self.request.headers
         secret = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
-        spec = ModelSpec(self.request.provider, self.content["model"])
+        spec = ModelSpec(self.request.provider, printable(self.content["model"]))
         return EndpointAddress(spec, self.request.base_url, _KEYS[self.request.provider], secret or None)
 
     @property
@@ -88,12 +89,12 @@ def _turns(value: Any) -> list[Any]:
 def _message(turn: Any) -> Message:
     """Return a turn as a message. What a message cannot express stays JSON."""
     if isinstance(turn, str):
-        return Message(role="user", content=turn)
+        return Message(role="user", content=printable(turn))
     role = turn.get("role") if isinstance(turn, dict) else None
     if role in _ROLES and set(turn) == {"role", "content"} and isinstance(turn["content"], str):
-        return Message(role=role, content=turn["content"])
+        return Message(role=role, content=printable(turn["content"]))
     return Message(role=role if role in _ROLES else "user", content=_text(turn))
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+    return printable(json.dumps(value, ensure_ascii=False))

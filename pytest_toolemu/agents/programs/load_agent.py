@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.agents.model_gateway import SessionRules
+from pytest_toolemu.agents.model_gateway import SessionRules, check_base_urls
 from pytest_toolemu.agents.programs.agent_file import AgentFile, read_agent_file
 from pytest_toolemu.agents.programs.answers import parsed, text_at
 from pytest_toolemu.agents.programs.command import CommandAgent, check_program, command_agent, plain_text, split_command
@@ -31,7 +31,10 @@ def load_program(name: str, rules: SessionRules | None = None) -> CommandAgent |
 
     ``rules`` apply to the requests of a command to models.
     """
-    return command_agent(name, rules) if name.startswith(COMMAND) else load_agent_file(name, rules=rules)
+    program = command_agent(name, rules) if name.startswith(COMMAND) else load_agent_file(name, rules=rules)
+    if isinstance(program, CommandAgent) and program.rules and not program.rules.replays_only:
+        check_base_urls()
+    return program
 
 
 def load_agent_file(
