@@ -131,7 +131,7 @@ def _rows_in_result(plan: Plan, returns: Json, arguments: Json) -> Iterator[tupl
     if table is None:
         return
     if plan.list_member and plan.items_are_objects:
-        for item in returns.get(plan.list_member, ()):
+        for item in returns.get(plan.list_member) or ():
             equal = {name: value for name, value in arguments.items() if name in table.fields and name not in item}
             others = {name: value for name, value in item.items() if name not in table.fields}
             yield table, {**equal, **_stored(plan, table, item)}, others

@@ -176,6 +176,18 @@ def test_pins_that_no_reference_meets_are_compared_too(tmp_path: Path) -> None:
     )
 
 
+def test_a_result_can_have_null_instead_of_a_list(tmp_path: Path) -> None:
+    toolkit = LIBRARY.replace(
+        "        books:\n          type: array\n", "        books:\n          type: [array, 'null']\n"
+    )
+    nothing = (
+        "  - {tool: Library.SearchBooks, arguments: {text: tram}, returns: {books: null, more: false, total: 0}}\n"
+    )
+    path = write(tmp_path, case=HEAD + "pins:\n" + nothing + get_book() + TAIL, toolkit=toolkit)
+    migrate_pins(path)
+    assert "title: The Last Tram" in path.read_text(encoding="utf-8").partition("pins:")[0]
+
+
 def test_all_pins_can_be_removed(tmp_path: Path) -> None:
     path = case_of(tmp_path, TRAMS, LENT.replace("2026-06-01", "2026-05-11"))
     result = migrate_pins(path, drop_all=True)

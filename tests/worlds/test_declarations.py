@@ -92,6 +92,10 @@ def problem(tmp_path: Path, old: str, new: str) -> str:
          "the argument 'book_id' is a number, and the key 'book_id' of book is text; no row is ever found"),
         ("book_ids: {type: array, items: {type: string}}", "book_ids: {type: array, items: {type: number}}",
          "the argument 'book_ids' is a number, and the key 'book_id' of book is text; no row is ever found"),
+        ("parameters: {type: object, properties: {book_id: {type: string}}, required: [book_id]}",
+         "parameters: {type: object, properties: {book_id: {type: array, items: {type: string}}}, required: [book_id]}",
+         "GetBook: the argument 'book_id' is a list of keys, and 'get' returns one row; "
+         "use 'search' with where: {book_id: \"includes(:book_id, book_id)\"}"),
         ("        language: {type: string}\n        limit", "        tags: {type: string}\n        limit",
          "the argument 'tags' is text, and the field 'tags' is a list; write its condition in 'where'"),
         ("book_id: {type: string}, title: {type: string}, lendable: {type: boolean}",

@@ -243,6 +243,76 @@ def test_a_list_of_keys_is_all_or_nothing() -> None:
     assert titles(world) == ["The Last Tram"]
 
 
+OF_KEYS = """\
+    parameters:
+      type: object
+      properties:
+        book_id: {type: array, items: {type: string}}
+        text: {type: string}
+        language: {type: string}"""
+
+
+@pytest.mark.parametrize("find", ["", "      find: {book_id: book}\n"])
+def test_a_search_lists_the_rows_of_all_keys_in_a_list(find: str) -> None:
+    text = LIBRARY.replace(
+        "    parameters:\n      type: object\n      properties:\n        text: {type: string}\n"
+        "        language: {type: string}", OF_KEYS, 1,
+    ).replace("where: {text:", 'where: {book_id: "includes(:book_id, book_id)", text:')  # fmt: skip
+    text = text.replace("      search: book\n", f"      search: book\n{find}").replace(
+        "        total: {type: integer}\n      required: [books, more, total]\n",
+        "        total: {type: integer}\n      required: [books, more, total]\n    errors: {NotFound: Unknown.}\n",
+    )
+    world = world_of(text)
+    assert titles(world, book_id=["B-3", "B-1"]) == ["Atlas of Águilas", "Night Poems"]
+    assert titles(world, book_id=[]) == []
+    assert len(titles(world)) == 3
+    unknown = call(world, "SearchBooks", book_id=["B-3", "B-9"])
+    assert unknown == ({"error": "NotFound: there is no book with the book_id 'B-9'"} if find else
+                       {"books": [POEMS], "more": False, "total": 1})  # fmt: skip
+
+
+# ---- the key of the row that a call is about
+
+
+def test_statements_refer_to_the_key_of_any_row_as_id() -> None:
+    loans = 'l.book_id = :book_id"}'
+    text = LIBRARY.replace(loans, 'l.book_id = :id"}').replace(
+        "EXISTS (SELECT 1 FROM loan l WHERE l.book_id = :book_ids)",
+        "EXISTS (SELECT 1 FROM loan l WHERE l.book_id = :id)",
+    )
+    text = text.replace(
+        'show: {removed: ":count"}',
+        """show: {removed: ":count"}\n      then: ["UPDATE book SET copies = copies + 1 WHERE title > :id AND :id = 'B-1'"]""",
+    )
+    world = world_of(text)
+    call(world, "LendBook", book_id="B-2", reader="Tove")
+    assert call(world, "GetBook", book_id="B-2")["loans"] == 1
+    assert call(world, "RemoveBooks", book_ids=["B-2"]) == {"error": "Conflict: A book is lent."}
+    assert call(world, "RemoveBooks", book_ids=["B-1"]) == {"removed": 1}
+    assert [book["copies"] for book in call(world, "SearchBooks")["books"]] == [1, 1]
+
+
+def test_a_row_that_an_update_gives_another_key_is_found_and_shown_by_it() -> None:
+    old = "properties: {book_id: {type: string}, title: {type: string}, lendable: {type: boolean}, copies: {type: integer}}"
+    assert old in LIBRARY
+    text = LIBRARY.replace(old, old.replace("title:", "new_key: {type: string}, title:")).replace(
+        "{update: book}",
+        """
+      update: book
+      set: {book_id: "coalesce(:new_key, book.book_id)"}
+      then: ["UPDATE loan SET book_id = :id WHERE book_id = :book_id"]
+      show: {book_id: ":id", title: "book.title || ' ' || book.copies"}""",
+    )
+    world = world_of(text)
+    call(world, "LendBook", book_id="B-2", reader="Tove")
+    assert call(world, "UpdateBook", book_id="B-2", new_key="B-7", title="Tides") == {
+        "book_id": "B-7",
+        "title": "Tides 0",
+    }
+    assert call(world, "UpdateBook", book_id="B-7", copies=4) == {"book_id": "B-7", "title": "Tides 4"}
+    assert call(world, "GetBook", book_id="B-7")["loans"] == 1
+
+
 # ---- failures
 
 
@@ -461,6 +531,17 @@ def test_queries_find_rows_however_they_write_the_name_of_a_table(name: str) -> 
     assert state.problem(f"SELECT book_id FROM {name}") is None
     found = state.select(f"SELECT book_id FROM {name}", world.initial)
     assert len(found) == len(world.initial["Library"]["book"])
+
+
+def test_a_nul_hides_nothing_from_a_query() -> None:
+    world = world_of()
+    call(world, "AddBook", isbn="444", title="Salt\x00 and the code", tags=["a\x00code", "\\\\u0000"])
+    assert world.rows()["Library"]["book"][-1]["title"] == "Salt\x00 and the code"
+    history = StateHistory(world.beginning, [world.take_changes()])
+    for condition in ("title LIKE '%code'", "title GLOB '*code'", "length(title) = 18",
+                      "tags ->> 0 LIKE '%code'", "instr(tags ->> 1, 'u0000')"):  # fmt: skip
+        query = f"SELECT title FROM Library.book WHERE isbn = '444' AND {condition}"
+        assert history.select(query) == [{"title": "Salt\ufffd and the code"}], condition
 
 
 def test_the_state_that_checks_query_is_freed_after_its_run() -> None:

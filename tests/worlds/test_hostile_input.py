@@ -210,6 +210,18 @@ def test_a_key_that_is_no_number_rejects_all_changes_and_leaves_the_rows_usable(
     assert [each.key for each in world.take_changes()] == ["B-1"]
 
 
+def test_a_change_of_a_key_is_refused() -> None:
+    world = world_of()
+    renamed = StateEdit(change="change", entity="book", key="B-1", values={"book_id": "B-7", "copies": 2})
+    reason = "the key of a row cannot change; remove the row, and add another"
+    assert world.edit("Library", [renamed]) == [
+        f"state_changes[0].values: book_id differs from the key 'B-1'; {reason}"
+    ]
+    same = StateEdit(change="change", entity="book", key="B-1", values={"book_id": "B-1", "copies": 2})
+    assert world.edit("Library", [same]) == []
+    assert [change.after for change in world.take_changes()] == [{"copies": 2}]
+
+
 # ---- cases and records
 
 

@@ -55,7 +55,8 @@ def _executed(plan: Plan, database: Database, arguments: Json, values: Json, new
     }
     bound = {"id": None, "count": None, "more": None, "total": None, "replaced": 0, **values, **argument_cells}
     key = plan.key_argument
-    keys = arguments.get(key) if key else None
+    # A search reads a list of keys at once, in its condition.
+    keys = arguments.get(key) if key and plan.verb != "search" else None
     if not isinstance(keys, list):
         return _Execution(plan, database, arguments, bound, new_key).run()
     if not keys:
@@ -88,6 +89,8 @@ class _Execution:
         key = self._bound.get(plan.key_argument or "")
         if plan.selects_by_condition:
             key = self._select_key()
+        elif verb in ("get", "update", "delete"):
+            self._bind("id", key)
         self._check_guards()
         if plan.list_member:
             self._list()
@@ -173,7 +176,7 @@ class _Execution:
                 self._bind("replaced", table.delete(database, values[table.key]))
             table.insert(database, table.complete({name: value for name, value in values.items() if value is not None}))
             return values[table.key]
-        self._bind("id", key)
+        self._bind("id", values.get(table.key, key))
         is_cleared = {name for name in plan.cleared_by_null if name in self._arguments and self._bound[name] is None}
         values.update(dict.fromkeys(is_cleared))
         table.update(database, key, values)

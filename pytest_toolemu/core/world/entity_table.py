@@ -173,6 +173,9 @@ class EntityTable:
         if edit.change == "remove":
             self.delete(database, key)
             return []
+        if edit.values.get(self.key) not in (None, key, edit.key):
+            reason = "the key of a row cannot change; remove the row, and add another"
+            return [f"values: {self.key} differs from the key {edit.key!r}; {reason}"]
         values = {field: value for field, value in edit.values.items() if field != self.key}
         row = {**(self.decoded(tuple(old)) if old is not None else {}), **values, self.key: key}
         row = self.complete(row)

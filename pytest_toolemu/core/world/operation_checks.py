@@ -72,12 +72,18 @@ def _condition_problems(plan: Plan) -> Iterator[Problem]:
 def _key_problems(plan: Plan) -> Iterator[Problem]:
     """Yield arguments with keys of another type than the key's: SQLite does not convert them, so no row is found."""
     for lookup in plan.lookups:
-        schema = _single(plan.arguments[lookup.argument])
+        argument = plan.arguments[lookup.argument]
+        schema = _single(argument)
+        is_own = lookup.argument == plan.key_argument and lookup.argument not in plan.operation.find
+        loc: Loc = (("key",) if "key" in plan.operation.model_fields_set else ()) if is_own else (
+            "find", lookup.argument
+        )  # fmt: skip
+        if is_own and plan.verb == "get" and "array" in types_of(argument):
+            fix = (
+                f"use 'search' with where: {{{lookup.argument}: \"includes(:{lookup.argument}, {lookup.table.key})\"}}"
+            )
+            yield loc, f"the argument {lookup.argument!r} is a list of keys, and 'get' returns one row; {fix}"
         if not _match(schema, lookup.table.fields[lookup.table.key]):
-            is_own = lookup.argument == plan.key_argument and lookup.argument not in plan.operation.find
-            loc: Loc = (("key",) if "key" in plan.operation.model_fields_set else ()) if is_own else (
-                "find", lookup.argument
-            )  # fmt: skip
             yield loc, f"{_differ(f'the argument {lookup.argument!r}', schema, lookup.table)}; no row is ever found"
 
 

@@ -215,7 +215,7 @@ class Plan:
         columns = ", ".join(f"({expression}) AS {quote(name)}" for name, expression in expressions.items())
         joins = [
             f"LEFT JOIN {quote(each.table.name)} AS {quote(each.alias)} "
-            f"ON {quote(each.alias)}.{quote(each.table.key)} = :{each.argument}"
+            f"ON {quote(each.alias)}.{quote(each.table.key)} = :{self._key_value(each)}"
             for each in self.lookups
             if not each.is_list
         ]
@@ -225,6 +225,11 @@ class Plan:
         if created and self.table is not None:
             joins.append(f"LEFT JOIN {quote(self.table.name)} AS new ON new.{quote(self.table.key)} = :id")
         return " ".join([f"SELECT {columns or '1'} FROM (SELECT 1)", *joins])
+
+    def _key_value(self, lookup: Lookup) -> str:
+        """Return the value with the key of a found row: of the row that an update may give another key, ``id``."""
+        is_own = self.verb == "update" and lookup is self.lookups[0] and lookup.argument == self.key_argument
+        return "id" if is_own and "id" not in self.arguments else lookup.argument
 
     @functools.cached_property
     def guards(self) -> tuple[PlannedGuard, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.world.entity_table import EntityTable
+from pytest_toolemu.core.world.sql.cells import json_text
 from pytest_toolemu.core.world.sql.database import Database, quote
 from pytest_toolemu.core.world.sql.sql_errors import TEXTS, explained
 from pytest_toolemu.core.world.sql.sql_functions import QUERY_FUNCTIONS
@@ -30,6 +31,9 @@ _MAX_ROWS: Final = 20
 _QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
 _INITIAL_TABLE: Final = re.compile(r"(?i)\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
 _UNQUALIFIED: Final = re.compile(r"(?i)\b(?:from|join)\s+([a-z_][a-z0-9_]*)(?!\s*\.|\w)")
+_REPLACEMENT: Final = "\ufffd"
+_NUL: Final = r"\u0000"  # as JSON text has it, unless the backslash is one of the text
+_ESCAPE: Final = re.compile(r"\\(?:u0000|.)")
 _EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
 
 
@@ -137,7 +141,8 @@ class StateDatabase:
             self._database.execute(f"DELETE FROM {where}")
         else:
             self._database.execute(f"CREATE TABLE {where} ({', '.join(map(quote, table.fields))})")
-        table.insert_all(self._database, rows, schema=schema, name=name)
+        readable = [{field: _without_nul(value) for field, value in row.items()} for row in rows]
+        table.insert_all(self._database, readable, schema=schema, name=name)
         self._written[place] = rows
 
     def _protect(self) -> None:
@@ -170,6 +175,18 @@ class _Expressions:
         except SlowExpressionError as error:
             self.too_slow = error
             raise
+
+
+def _without_nul(value: Any) -> Any:
+    """Return the value of a field with another character for NUL, also in the texts of a list or an object.
+
+    SQLite's LIKE, GLOB, and length() end at NUL, so an agent could hide the rest of a text from a check.
+    """
+    if isinstance(value, str):
+        return value.replace("\0", _REPLACEMENT)
+    if isinstance(value, list | dict) and _NUL in (text := json_text(value)):
+        return _ESCAPE.sub(lambda match: _REPLACEMENT if match[0] == _NUL else match[0], text)
+    return value
 
 
 def _json(value: Any) -> Any:

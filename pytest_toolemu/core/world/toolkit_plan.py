@@ -93,7 +93,8 @@ def _plan(tool: Tool, operation: Operation, tables: Mapping[str, EntityTable]) -
                 (("find", argument), f"the alias {alias!r} is not valid; use lowercase letters, digits, and _")
             )
         else:
-            is_list = "array" in types_of(arguments[argument]) and argument != key
+            # Other verbs than search execute the operation for each key of a list, so that there it is one key.
+            is_list = "array" in types_of(arguments[argument]) and (argument != key or operation.verb == "search")
             lookups.append(Lookup(alias or name, tables[name], argument, is_list))
     aliases = [each.alias for each in lookups if not each.is_list]
     for alias in {alias for alias in aliases if aliases.count(alias) > 1}:
