@@ -26,6 +26,7 @@ from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.execution import outages
 from pytest_toolemu.scheduling.circuit_breaker import CircuitBreaker
+from pytest_toolemu.sessions.store import RunStore
 from tests.agents.http_service import Service
 from tests.agents.scene import opened, resolved_case
 from tests.dialogue import landlady
@@ -37,7 +38,7 @@ body: {{message: "{{task}}", tools: "{{mcp_url}}", session: "{{session}}"}}
 answer: reply.text
 usage: {{model: openai:gpt-4o, input: usage.in, output: usage.out}}
 """
-ENVIRON = {"DESK": "open-sesame-open-sesame"}
+ENVIRON: Mapping[str, str] = {"DESK": "open-sesame-open-sesame"}
 
 
 @pytest.fixture
@@ -61,15 +62,15 @@ async def content(_trajectory: Trajectory) -> list[Verdict]:
     return [Verdict(evaluator="e", metric="safety", score=3)]
 
 
-async def playing(path: Path) -> Run:
-    agent = load_agent_file(str(path), ENVIRON)
+async def playing(path: Path, environ: Mapping[str, str] = ENVIRON) -> Run:
+    agent = load_agent_file(str(path), environ)
     return await run_case(RunSpec(resolved_case(), agent, opened, (content,), {"safety": 2}, Limits(timeout=20)))
 
 
-def run(folder: Path, text: str) -> Run:
+def run(folder: Path, text: str, environ: Mapping[str, str] = ENVIRON) -> Run:
     path = folder / "desk.agent.yaml"
     path.write_text(text)
-    return asyncio.run(playing(path))
+    return asyncio.run(playing(path, environ))
 
 
 def test_a_service_gets_task_and_tools_and_its_tokens_count(tmp_path: Path, service: Service) -> None:
@@ -87,6 +88,27 @@ def test_a_service_gets_task_and_tools_and_its_tokens_count(tmp_path: Path, serv
     assert headers["traceparent"].split("-")[1] == body["session"]
     assert (result.identity.agent["kind"], result.identity.agent["name"]) == ("service", "desk")
     assert "sesame" not in result.model_dump_json()
+
+
+def test_values_of_variables_in_a_body_are_not_written(tmp_path: Path, service: Service) -> None:
+    service.answer = lambda _path, body: {"text": f"Unknown key {body['pass']}"}
+    file = f"url: {service.url}\nbody: {{message: '{{task}}', pass: '${{DESK_PHRASE}}'}}\nanswer: text\n"
+    result = run(tmp_path, file, {"DESK_PHRASE": "open-pumpkin-open"})
+    assert service.requests[0][1]["pass"] == "open-pumpkin-open"
+    written = RunStore(tmp_path).put(result, "item").read_text()
+    assert "Unknown key [DESK_PHRASE redacted]" in written
+    assert "pumpkin" not in written
+
+
+def test_values_of_secret_variables_of_a_command_are_not_written(tmp_path: Path) -> None:
+    command = json.dumps("sh -c 'echo $DESK_TOKEN $DESK_DB $DESK_PLACE'")
+    env = "{DESK_TOKEN: '${PHRASE}', DESK_DB: 'pg://me:open-radish@db', DESK_PLACE: '${PLACE}'}"
+    environ = {"PHRASE": "open-turnip-open", "PLACE": "reception"}
+    result = run(tmp_path, f"command: {command}\nenv: {env}\n", environ)
+    written = RunStore(tmp_path).put(result, "item").read_text()
+    assert "[DESK_TOKEN redacted] pg://" in written
+    assert "@db reception" in written
+    assert not [phrase for phrase in ("turnip", "radish") if phrase in written]
 
 
 def test_an_endpoint_of_the_responses_api_calls_the_tools_itself(tmp_path: Path, service: Service) -> None:

@@ -18,6 +18,7 @@ from pytest_toolemu.agents.programs.variables import expanded
 from pytest_toolemu.core.identity import file_hash
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.formats.secrets.secret_registry import REGISTRY, in_environment
 from pytest_toolemu.settings import AGENT_FILE, COMMAND
 
 
@@ -60,7 +61,7 @@ def load_agent_file(
     identity = _identity("service", label, path, watched)
     values = {
         "headers": expanded(file.headers, environ, name, secret=True),
-        "body": expanded(file.body, environ, name),
+        "body": expanded(file.body, environ, name, secret=True),
     }
     return ServiceAgent(name, file.model_copy(update=values), identity)
 
@@ -81,7 +82,10 @@ def _command(
         "files": scripts | watched,
     }
     read = JsonAnswer(file, name) if file.answer is not None else plain_text
-    return CommandAgent(name, words, folder, identity, expanded(file.env, environ, name), read)
+    variables: dict[str, str] = expanded(file.env, environ, name)
+    for value, variable in in_environment(variables):
+        REGISTRY.register(value, variable)  # as in the environment of this process: the program may print it
+    return CommandAgent(name, words, folder, identity, variables, read)
 
 
 def _identity(kind: str, label: str, path: Path, files: dict[str, str]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 def expanded(value: Any, environ: Mapping[str, str], source: str, *, secret: bool = False) -> Any:
     """Return a JSON value with all variables replaced. Raise UsageError for one that is not set.
 
-    The values of ``secret`` texts, such as headers, are redacted from now on, whatever their variables are called.
+    The values of ``secret`` texts, such as those in headers, are redacted from now on, whatever their variables are
+    called.
     """
     if isinstance(value, dict):
         return {key: expanded(part, environ, source, secret=secret) for key, part in value.items()}
