@@ -268,6 +268,33 @@ def test_a_reply_that_is_cut_off_is_not_recorded(provider: Service, tmp_path: Pa
     assert recorder.finish(ended=True).added == 0
 
 
+@pytest.mark.parametrize(
+    ("event", "shown"),
+    [
+        ({"type": "error", "error": {"type": "overloaded_error"}}, '{"type": "overloaded_error"}'),
+        ({"type": "error", "code": "server_error", "message": "No"}, '{"code": "server_error", "message": "No"}'),
+        ({"type": "response.failed", "response": {"error": {"code": "server_error"}}}, '{"code": "server_error"}'),
+        ({"type": "response.failed", "response": {}}, "the response failed"),
+        (
+            {"error": {"code": 502, "message": f"No luck with {KEY}"}, "choices": []},
+            '{"code": 502, "message": "No luck',
+        ),
+        ({"error": "out of memory \ud800"}, "out of memory ?"),
+    ],
+)
+def test_a_stream_that_ends_with_an_error_is_not_recorded(
+    event: Any, shown: str, provider: Service, tmp_path: Path
+) -> None:
+    provider.answer = lambda _path, _body: events({"choices": [{"delta": {"content": "Hel"}}], "error": None}, event)
+    recorder = CassetteRecorder(CassetteDirectory(tmp_path, "once"), "item", "parcel", 1)
+    result = run(ask(), recorder=recorder)
+    assert result.error is not None
+    assert (result.outcome, result.error.origin) == ("broken", "provider")
+    assert result.error.message.startswith(f"openai:m: {provider.url}/v1 broke off its stream: {shown}")
+    assert KEY not in result.error.message
+    assert recorder.finish(ended=True).added == 0
+
+
 def test_texts_that_are_not_unicode_are_recorded_and_counted(provider: Service) -> None:
     provider.answer = lambda _path, _body: {
         "model": "m-\ud800",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from pytest_toolemu.agents.model_gateway.exchange import Exchange
-from pytest_toolemu.agents.model_gateway.passed_reply import reply_of
+from pytest_toolemu.agents.model_gateway.passed_reply import reply_of, stream_error
 from pytest_toolemu.agents.model_gateway.passed_request import PassedCall
 from pytest_toolemu.core.messages import ModelRequest, Reply
+from pytest_toolemu.errors import ModelError
+from pytest_toolemu.formats.redaction import redact
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.models.rate_limit_headers import quotas
 from pytest_toolemu.scheduling.adaptive_limit import Quota
+
+_SHOWN: Final = 600
 
 
 class PassedModel:
@@ -33,8 +38,12 @@ class PassedModel:
         del request  # it was derived from the program's request, which is sent as it is
         body, headers = await asyncio.to_thread(self._exchange.fetch, self.label)
         self._quotas = quotas(dict(headers.items()))
+        content_type = headers.get("content-type", "")
+        if error := stream_error(body, content_type):
+            base_url = self.identity["base_url"]
+            raise ModelError(f"{self.label}: {base_url} broke off its stream: {truncated(redact(error), _SHOWN)}")
         request_id = headers.get("x-request-id") or headers.get("request-id")
-        return reply_of(body, headers.get("content-type", ""), request_id)
+        return reply_of(body, content_type, request_id)
 
     def quotas(self) -> tuple[Quota | None, Quota | None]:
         """Return the remaining requests and tokens from the headers of the response."""

@@ -37,6 +37,22 @@ def reply_of(body: bytes, content_type: str, request_id: str | None) -> Reply:
     )
 
 
+def stream_error(body: bytes, content_type: str) -> str:
+    """Return the error with which a provider ended a stream, after status 200; empty if there is none."""
+    if not content_type.startswith(EVENTS):
+        return ""
+    for value in _values(body.decode("utf-8", "replace"), content_type):
+        response = value.get("response")
+        error = value.get("error")  # of Anthropic, and of a chunk in OpenAI's format
+        if value.get("type") == "response.failed" and isinstance(response, dict):
+            error = response.get("error") or "the response failed"
+        if value.get("type") == "error":  # of OpenAI's Responses API, which has the members in the event itself
+            error = error or {name: part for name, part in value.items() if name != "type"}
+        if error:
+            return printable(error if isinstance(error, str) else json.dumps(error, ensure_ascii=False))
+    return ""
+
+
 def wire_of(reply: Reply) -> tuple[str, bytes] | None:
     """Return content type and body of a recorded reply; None if it was not recorded here."""
     for part in reply.native or ():
