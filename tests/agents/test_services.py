@@ -101,8 +101,8 @@ def test_values_of_variables_in_a_body_are_not_written(tmp_path: Path, service: 
 
 
 def test_values_of_secret_variables_of_a_command_are_not_written(tmp_path: Path) -> None:
-    command = json.dumps("sh -c 'echo $DESK_TOKEN $DESK_DB $DESK_PLACE'")
-    env = "{DESK_TOKEN: '${PHRASE}', DESK_DB: 'pg://me:open-radish@db', DESK_PLACE: '${PLACE}'}"
+    command = json.dumps("sh -c 'echo $DESK_TOKEN $DESK_DB_URL $DESK_PLACE'")
+    env = "{DESK_TOKEN: '${PHRASE}', DESK_DB_URL: 'pg://me:open-radish@db', DESK_PLACE: '${PLACE}'}"
     environ = {"PHRASE": "open-turnip-open", "PLACE": "reception"}
     result = run(tmp_path, f"command: {command}\nenv: {env}\n", environ)
     written = RunStore(tmp_path).put(result, "item").read_text()
