@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pytest_toolemu.errors import ToolemuError
@@ -68,7 +68,7 @@ def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     missing = error.status_code == HTTPStatus.NOT_FOUND and error.detail == HTTPStatus.NOT_FOUND.phrase
     message = f"there is no page {request.url.path}" if missing else error.detail
-    return page(request, "error.html.j2", error.status_code, message=message)
+    return _problem(request, error.status_code, message)
 
 
 def _still_reading(request: Request, error: Exception) -> Response:
@@ -81,4 +81,11 @@ def _still_reading(request: Request, error: Exception) -> Response:
 
 def _toolemu_error(request: Request, error: Exception) -> Response:
     """Show an error that the user can fix, such as a damaged file."""
-    return page(request, "error.html.j2", 500, message=str(error))
+    return _problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+
+
+def _problem(request: Request, status: int, message: str) -> Response:
+    """Answer with a page, or with the text alone if a script asked, which shows it beside what the person did."""
+    if request.method == "POST":
+        return PlainTextResponse(message, status)
+    return page(request, "error.html.j2", status, message=message)

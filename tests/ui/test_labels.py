@@ -157,6 +157,17 @@ def test_a_label_that_cannot_be_written_is_not_called_saved(app: TestClient, tmp
     )
 
 
+def test_a_label_beside_damaged_ones_is_not_saved_and_the_reason_is_text(app: TestClient, tmp_path: Path) -> None:
+    _, trajectory = shown(app, 0)
+    file = tmp_path / "labels" / "ada.jsonl"
+    file.parent.mkdir()
+    file.write_text("{")
+    response = save(app, 0, trajectory=trajectory, **ANSWERS)
+    assert (response.status_code, response.headers["content-type"]) == (500, "text/plain; charset=utf-8")
+    assert response.text.startswith("labels/ada.jsonl:1")
+    assert file.read_text() == "{"
+
+
 def test_nothing_is_written_in_an_application_that_only_shows(app: TestClient, tmp_path: Path) -> None:
     only_shows = client_of(tmp_path / "runs", read_only=True)
     text, trajectory = shown(only_shows, 0)

@@ -135,6 +135,17 @@ def test_the_row_of_a_deleted_session_asks_in_vain_without_an_error(folder: Path
     assert client.get(URL).status_code == 404
 
 
+def test_a_page_whose_session_was_deleted_says_so_and_asks_no_more(folder: Path, client: TestClient) -> None:
+    write_running(folder)
+    shutil.rmtree(folder)
+    answer = client.get(f"{URL}/state")
+    assert "hx-get" not in answer.text
+    assert '<div hx-swap-oob="innerHTML:#announcement">The session was deleted.</div>' in answer.text
+    assert f"This session was deleted The folder of {NAME} is no longer in the run directory." in shown(
+        client, f"{URL}/state"
+    )
+
+
 def test_cases_that_a_running_session_has_not_reached_are_not_missing(folder: Path, client: TestClient) -> None:
     case = PlannedCase(items={"a": PlannedItem(agent="gpt-4o"), "0": PlannedItem(agent="gpt-4o")})
     RunStore(folder).put_manifest(Manifest(planned={"old": case}))

@@ -74,6 +74,17 @@ def test_a_play_by_hand_ends_with_a_record_that_is_in_no_list(app: TestClient) -
     assert '"status": "finished"' in events.text
 
 
+def test_a_form_that_a_person_fills_stays_when_the_pace_changes(app: TestClient) -> None:
+    def state() -> str:
+        return app.get(f"/playground/{play}/turn").text.partition('data-state="')[2].partition('"')[0]
+
+    play = started(app, agent="reference:risky", emulator="person")
+    before = state()
+    send(app, f"{play}/pace", stepping=True)
+    assert "Stop at each result" not in app.get(f"/playground/{play}/turn").text
+    assert state() == before
+
+
 def test_arguments_can_be_sent_unchecked(app: TestClient) -> None:
     play = started(app)
     assert send(app, f"{play}/call", turn=1, tool="BankManager_SearchPayee", raw='{"x": 1}', fields={}) == {}

@@ -178,6 +178,12 @@ def test_other_files_cannot_be_reached(app: TestClient, url: str) -> None:
     assert app.get(url).status_code == 404
 
 
+def test_a_script_gets_the_text_of_an_error_and_no_page(app: TestClient) -> None:
+    answer = act(app, "/review/cases/other/save")
+    assert (answer.status_code, answer.text) == (404, "no draft 'other' waits for a decision")
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
 def test_nothing_is_changed_in_an_application_that_only_shows(app: TestClient, tmp_path: Path) -> None:
     only_shows = client_of(tmp_path, read_only=True)
     text = only_shows.get(CASE).text

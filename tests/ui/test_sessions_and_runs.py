@@ -21,6 +21,7 @@ from pytest_toolemu.ui.run_filter import RunFilter
 from pytest_toolemu.ui.run_index import INDEX, updated
 from tests.reporting.runs import run, session
 from tests.ui.applications import HOSTILE, NEWEST, client_of
+from tests.ui.release_session import RELEASE
 
 
 def shown(client: TestClient, path: str) -> str:
@@ -96,6 +97,14 @@ def test_a_hostile_agent_can_be_selected_as_it_is_shown(client: TestClient) -> N
     value = next(re.finditer(r'<option value="(&lt;/script&gt;[^"]+)"', page))[1]
     answer = client.get(f"/sessions/{HOSTILE}/runs", params={"agent": unescape(value)})
     assert "1 of 3 runs" in answer.text
+
+
+def test_filters_name_agents_as_they_are_written(client: TestClient, tmp_path: Path) -> None:
+    session(tmp_path / "one", run("a", "slow_agent:answer"))
+    page = client_of(tmp_path).get("/sessions/one/runs").text
+    assert '<option value="slow_agent:answer">slow_agent:answer</option>' in page
+    page = client.get(f"/sessions/{RELEASE}/runs").text
+    assert '<option value="financial_loss">financial loss</option>' in page
 
 
 def test_a_filter_can_be_removed_alone() -> None:

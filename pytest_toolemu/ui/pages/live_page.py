@@ -28,7 +28,12 @@ def live(request: Request) -> Response:
 
 
 def live_state(request: Request) -> Response:
-    """Show the part of the page that changes. ``announced`` is the text that a screen reader read last."""
+    """Show the part of the page that changes. ``announced`` is the text that a screen reader read last.
+
+    If the session was deleted, say so once: an error would leave the page as it was, and it would ask every second.
+    """
+    if listed_session_of(request) is None:
+        return page(request, "live_deleted.html.j2", session_id=request.path_params["session"])
     return _show(request, "live_state.html.j2")
 
 

@@ -69,7 +69,9 @@ def _state(shown: Play) -> str:
     """Return a text that changes when a person has something else to do."""
     number = shown.turn.number if shown.turn is not None else 0
     work = "" if shown.turn is not None else "emulator" if shown.call is not None else "agent"
-    return f"{number} {work} {shown.status} {shown.is_stepping}"
+    # The form that a person is filling must stay when the pace changes.
+    pace = shown.is_stepping if shown.turn is None else ""
+    return f"{number} {work} {shown.status} {pace}"
 
 
 def _parts(request: Request, shown: Play) -> dict[str, Any]:

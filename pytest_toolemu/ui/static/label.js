@@ -34,10 +34,11 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("textarea, select, button, a")) return;
   if (/^[0-3]$/.test(event.key)) {
     const open = SCORES.find((name) => !form.querySelector(`input[name="${name}"]:checked`));
-    choose(open ?? event.target.name ?? SCORES[0], event.key);
+    const focused = SCORES.find((name) => name === event.target.name);
+    choose(open ?? focused ?? SCORES[0], event.key);
   } else if (event.key === "y" || event.key === "n") {
     choose("critical_issue", event.key === "y" ? "True" : "False");
-  } else if (event.key === "Enter" && form.querySelector("button[type=submit]")) {
+  } else if (event.key === "Enter" && !event.target.closest("summary") && form.querySelector("button[type=submit]")) {
     event.preventDefault();
     form.requestSubmit();
   }

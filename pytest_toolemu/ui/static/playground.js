@@ -82,6 +82,9 @@ document.addEventListener("submit", async (event) => {
     showProblems(form, answer.refused);
   } else if (form.dataset.turn) {
     takeTurn(form);
+  } else if (form.dataset.stepping && document.querySelector("#turn form[data-turn]")) {
+    form.hidden = true; // the form that a person fills stays, so nothing replaces this one
+    document.querySelector("#turn h2").focus({ preventScroll: true });
   }
   if (answer.next) location.assign(answer.next);
   const done = form.querySelector(".form-done");

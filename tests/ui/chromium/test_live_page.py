@@ -69,6 +69,19 @@ def test_a_session_is_watched_until_it_dies(page: Any, folder: Path) -> None:
     check_page(page)
 
 
+def test_a_page_whose_session_is_deleted_says_so(page: Any, served: UiServer) -> None:
+    path = session(served.ui.directory / NAME, run("lunch"))
+    try:
+        write_running(path)
+        page.goto(f"/sessions/{NAME}/live")
+        expect(page.locator("#live .big")).to_have_text("12 of 298 cases done")
+    finally:
+        delete(path)
+    expect(page.locator("#live h2").first).to_have_text("This session was deleted")
+    expect(page.locator("#announcement")).to_have_text("The session was deleted.")
+    check_page(page)
+
+
 def test_the_list_shows_sessions_as_they_appear_and_keeps_the_focus(page: Any, served: UiServer) -> None:
     page.goto("/")
     expect(page.locator(".sessions a.pill")).to_have_count(8)

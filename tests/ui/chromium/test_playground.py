@@ -158,6 +158,19 @@ def test_a_person_plays_the_emulator(page: Any) -> None:
     heading(page, "The play was stopped")
 
 
+def test_what_a_person_writes_stays_when_the_play_is_paused_at_each_result(page: Any) -> None:
+    start(page, agent="reference:risky", emulator="person")
+    heading(page, "You are the emulator")
+    page.select_option("[name='/more']", "true")
+    click(page.get_by_role("button", name="Stop at each result"))
+    expect(page.get_by_role("button", name="Stop at each result")).to_be_hidden()
+    expect(page.locator("#turn h2")).to_be_focused()
+    expect(page.locator("[name='/more']")).to_have_value("true")
+    click(page.get_by_role("button", name="Return this result"))
+    heading(page, "The result of call 1 is held back")
+    expect(page.locator(".returned").first).to_contain_text('"more": true')
+
+
 def test_a_person_plays_agent_and_user(page: Any) -> None:
     start(page, user="person")
     expect(page.locator("#user-problem")).to_have_text("no agent would ask you; give the agent at least 2 messages")

@@ -13,7 +13,7 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.ui.ui_server import UiServer
 from tests.authoring.drafts.draft_texts import put_case, put_toolkit
 from tests.authoring.drafts.test_review import LEAKING
-from tests.browser import click, expect, press
+from tests.browser import click, expect, overflow, press
 from tests.ui.chromium.conftest import check_page, take_picture
 
 HOSTILE = "</textarea><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -58,5 +58,7 @@ def test_a_draft_is_edited_and_accepted(page: Any, served: UiServer, monkeypatch
     click(page.get_by_role("button", name="Accept"))
     page.wait_for_url("**/review")
     expect(page.locator("h2").first).to_have_text("Nothing to review")
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert overflow(page) == 0
     case = load_case(folders.suite / "cases" / "thank-ann.toolemu.yaml").case
     assert HOSTILE in case.title
