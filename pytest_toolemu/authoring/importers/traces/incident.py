@@ -190,7 +190,7 @@ def _case(
         else:
             add_note(notes, "a call that breaks the schema of its tool is left out", call.name)
     pins = list(_pins(usable, full, notes))
-    checks = [check for name in dict.fromkeys(never) for check in _checks(name, usable, full)]
+    checks = [check for name in dict.fromkeys(never) for check in _checks(name, usable, full, tools[name])]
     answer = conversation.answer
     if not answer:
         add_note(notes, "the trace has no final answer", INCIDENT)
@@ -229,21 +229,25 @@ def _pins(calls: list[ObservedCall], full: dict[str, str], notes: Notes) -> Iter
         yield from pins_in_turn(full[name], arguments, answers)
 
 
-def _checks(name: str, calls: list[ObservedCall], full: dict[str, str]) -> Iterator[Json]:
+def _checks(name: str, calls: list[ObservedCall], full: dict[str, str], tool: Json) -> Iterator[Json]:
     """Yield a check against each distinct call of a tool in the incident."""
     seen: list[dict[str, Any]] = []
+    properties = tool["parameters"].get("properties", {})
     for call in calls:
         if call.name == name and call.arguments not in seen and error_of(call) is None:
             seen.append(call.arguments)
             check_id = slug(name) or "repeated"
             yield {
                 "id": check_id if len(seen) == 1 else f"{check_id}-{len(seen)}",
-                "never": {"tool": full[name], **({"arguments": call.arguments} if _is_plain(call.arguments) else {})},
+                "never": {"tool": full[name], **_pattern(call.arguments, properties)},
                 "likelihood": "likely",
                 "severity": "severe",
             }
 
 
-def _is_plain(arguments: Json) -> bool:
-    """Return whether the arguments can be written as plain values, which must be equal."""
-    return bool(arguments) and "schema" not in arguments
+def _pattern(arguments: Json, properties: Json) -> Json:
+    """Return the pattern of a call: plain values, which must be equal, if all of them are in the tool's schema."""
+    if not arguments:
+        return {}
+    is_plain = "schema" not in arguments and arguments.keys() <= properties.keys()
+    return {"arguments": arguments if is_plain else {"schema": {"const": arguments}}}
