@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from pytest_toolemu.agents.model_gateway.passed_request import PassedRequest, Pr
 from pytest_toolemu.agents.once_per_process import OncePerProcess
 
 _MAX_BODY: Final = 64 * 1024 * 1024
+_MAX_LINE: Final = 64 * 1024
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+_HEXADECIMAL: Final = re.compile(rb"[0-9A-Fa-f]+")
 # The paths of the providers behind a token. OpenAI's SDKs expect a base URL that ends with /v1.
 _PATHS: Final[dict[Provider, str]] = {"openai": "/openai/v1", "anthropic": "/anthropic"}
 
@@ -61,6 +65,14 @@ gateway_server: Final = OncePerProcess(GatewayServer)
 """Returns the server of this process. It starts on first use, and ends with the process."""
 
 
+class _UnreadableBodyError(Exception):
+    """The body of a request cannot be read; ``status`` says why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: GatewayServer
@@ -88,14 +100,47 @@ class _Handler(BaseHTTPRequestHandler):
         if gateway is None or provider is None:
             self.send_error(404, "no case is served at this address")
             return
-        length = self.headers.get("Content-Length", "0")
-        if "Transfer-Encoding" in self.headers or not length.isdigit() or int(length) > _MAX_BODY:
-            self.send_error(411, f"send a body with a Content-Length of at most {_MAX_BODY} bytes")
+        try:
+            body = self._body()
+        except _UnreadableBodyError as problem:
+            self.send_error(problem.status, str(problem))
             return
         target = f"{slash}{path}".removeprefix(_PATHS[provider])
         headers = {name.lower(): value for name, value in self.headers.items()}
-        body = self.rfile.read(int(length))
         request = PassedRequest(self.command, provider, gateway.base_urls[provider], target, headers, body)
         gateway.serve(request, self)
+
+    def _body(self) -> bytes:
+        encoding = self.headers.get("Transfer-Encoding", "").strip().lower()
+        if encoding == "chunked":
+            return self._chunks()
+        length = self.headers.get("Content-Length", "0")
+        if encoding or not _DIGITS.fullmatch(length):
+            raise _UnreadableBodyError(411, "send a body with a Content-Length, or in chunks")
+        return self._exactly(int(length), 0)
+
+    def _chunks(self) -> bytes:
+        body = bytearray()
+        while size := self._chunk_size():
+            body += self._exactly(size, len(body))
+            self.rfile.readline(_MAX_LINE)
+        while self.rfile.readline(_MAX_LINE).strip():
+            pass  # trailers
+        return bytes(body)
+
+    def _chunk_size(self) -> int:
+        text = self.rfile.readline(_MAX_LINE).partition(b";")[0].strip()
+        if not _HEXADECIMAL.fullmatch(text):
+            raise _UnreadableBodyError(400, "the size of a chunk is not a hexadecimal number")
+        return int(text, 16)
+
+    def _exactly(self, size: int, earlier: int) -> bytes:
+        """Return the next bytes of a body, which follow ``earlier`` ones."""
+        if earlier + size > _MAX_BODY:
+            raise _UnreadableBodyError(413, f"the body has more than {_MAX_BODY:,} bytes")
+        part = self.rfile.read(size)
+        if len(part) < size:
+            raise _UnreadableBodyError(400, "the body is not complete")
+        return part
 
     do_GET = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815 - named as the base class expects
