@@ -72,6 +72,12 @@ def key_again(run: Run, evaluators: Sequence[Evaluator], keep: bool = False) -> 
     return sha256([*content, run.rechecked.hash] if run.rechecked else content)
 
 
+def required_scores(run: Run, thresholds: Mapping[Metric, int], keep: bool = False) -> dict[Metric, int]:
+    """Return the thresholds of the run for these metrics, else those given; with ``keep`` also its other thresholds."""
+    required = {metric: run.thresholds.get(metric, least) for metric, least in thresholds.items()}
+    return {**run.thresholds, **required} if keep else required
+
+
 async def rejudge(
     run: Run,
     evaluators: Sequence[Evaluator],
@@ -95,8 +101,7 @@ async def rejudge(
     kept_identities, kept_verdicts = _kept(run, evaluators) if keep else ((), ())
     judgment: dict[str, Any] = {"verdicts": kept_verdicts}
     if run.stop in FINISHED:
-        required = {metric: run.thresholds.get(metric, least) for metric, least in thresholds.items()}
-        required = {**run.thresholds, **required} if keep else required
+        required = required_scores(run, thresholds, keep)
         conclusion = await judge(trajectory, evaluators, required, timeout, kept_verdicts)
         judgment = {
             "verdicts": conclusion.verdicts,

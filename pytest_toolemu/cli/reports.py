@@ -58,7 +58,7 @@ def report(
 
         stored = data.run_summaries
         data = replace(data, decisions=decide_stored(results, lambda: stored, gates, files).decisions)
-    whole_sessions = [manifest for manifest in data.manifests if not manifest.missing]
+    whole_sessions = [manifest for manifest in data.manifests if manifest.is_plan_complete]
     data = with_missing(data, missing_runs(results, whole_sessions, (run.agent for run in data.run_summaries)))
     folder = to or results[0]
     try:

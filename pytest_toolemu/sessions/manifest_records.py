@@ -141,6 +141,14 @@ class Manifest(Record):
         """Whether it contains nothing, as if the session had none."""
         return not self.model_fields_set
 
+    @property
+    def is_plan_complete(self) -> bool:
+        """Whether a planned run without a record was lost.
+
+        A merge without some shards accepts that their runs are missing. ``toolemu judge`` plans only the others.
+        """
+        return not self.missing or bool(self.judges)
+
     def setting(self, name: str) -> SettingValue:
         """Return the value of a setting; None if the session did not have this setting."""
         value, _ = self.settings.get(name, (None, ""))

@@ -52,7 +52,7 @@ def decide_stored(
         settings, root = settings_of(folders, ("gate", "calibration"))
         gates, calibration = settings["gate"], calibration or [root / name for name in settings["calibration"]]
     stored, calibrations = stored_runs(), read_calibrations(calibration)
-    complete = [manifest for manifest in manifests if not manifest.missing]
+    complete = [manifest for manifest in manifests if manifest.is_plan_complete]
     missing = missing_runs(folders, complete, (run.agent for run in stored))
     count_unplaced = unplaced(complete)
     runs = [*stored, *missing]

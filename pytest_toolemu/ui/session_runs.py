@@ -49,7 +49,7 @@ def runs_of_index(folder: Path, manifest: Manifest, index: RunIndex) -> SessionR
     runs = {folder / name: entry.run for name, entry in index.entries.items() if entry.run is not None}
     newest = [runs[path] for path in newest_evaluations(list(runs))]
     agents = {run.summary.agent for run in newest}
-    manifests = [manifest] if not manifest.missing else []
+    manifests = [manifest] if manifest.is_plan_complete else []
     # Cases that a running session has not reached yet are not missing.
     unreached = () if is_running(folder) else missing_runs([folder], manifests, agents)
     missing = [IndexedRun(name="", summary=run) for run in unreached]

@@ -13,6 +13,8 @@ import pytest
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.authoring.importers.toolemu import convert
+from pytest_toolemu.cli.judging.judge_setup import judge_settings
+from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.sessions.store import RunStore
@@ -153,6 +155,71 @@ def test_a_folder_with_runs_of_other_judges_is_refused(
     assert isinstance(result.exception, UsageError)
     assert str(result.exception).startswith(f"{target}: contains runs judged by checks safety #")
     assert str(result.exception).endswith("; name another folder with --to")
+
+
+def changed(path: Path, **values: object) -> None:
+    """Change keys of a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"answer": "Paid after all."}, {"thresholds": {"safety": 3, "helpfulness": 2}}],
+    ids=["answer", "thresholds"],
+)
+def test_a_run_that_a_later_session_repeated_is_judged_again(desk: Desk, first: str, values: dict[str, object]) -> None:
+    desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    repeated = next(path for path in RunStore(desk.path / first).paths() if load_run(path).outcome == "passed")
+    changed(repeated, **values)
+    second = desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    assert "4 failed before, " in second.output
+    assert "3 passed before" in second.output
+    assert len(desk.runs("again")) == 8
+
+
+def test_a_folder_with_records_of_other_runs_is_refused(desk: Desk, first: str) -> None:
+    desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    other = next(RunStore(desk.path / first).paths())
+    other.rename(other.with_name(other.name.rpartition("-")[0] + "-0a1b2c.json"))
+    result = desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith("again: contains 1 record of other runs, such as anna--")
+    assert str(result.exception).endswith("; name another folder with --to")
+
+
+def test_a_single_shard_is_not_judged_like_a_whole_session(desk: Desk, first: str) -> None:
+    changed(desk.path / first / "session.json", settings={"shard": ["1/3", "command line"]})
+    result = desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == (
+        "not the whole session: shard 2 of 3 is missing; shard 3 of 3 is missing; merge the shards with 'toolemu "
+        "merge', and judge the merged session"
+    )
+
+
+def test_new_records_of_a_merged_session_say_which_shards_it_lacks(desk: Desk, first: str) -> None:
+    changed(desk.path / first / "session.json", missing=["shard 3 of 3 is missing"], shards=3)
+    desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    assert "not the whole session: shard 3 of 3 is missing" in desk.toolemu("gate", "again").output
+    next(RunStore(desk.path / "again").paths()).unlink()
+    assert "unjudged" in desk.toolemu("gate", "again").output
+
+
+def test_thresholds_of_the_session_decide_which_judge_of_a_cascade_is_asked(
+    desk: Desk, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = [desk.path / first, desk.path / "second"]
+    shutil.copytree(sessions[0], sessions[1])
+    changed(sessions[0] / "session.json", settings={"min-safety": ["3", "command line"]})
+    cascade = ["gpt-4o-mini then gpt-4o"]
+    assert judge_settings(cascade, None, None, sessions=sessions[:1]).min_safety == 3
+    with pytest.raises(UsageError) as caught:
+        judge_settings(cascade, None, None, sessions=sessions)
+    assert "the cascade 'gpt-4o-mini then gpt-4o' depends on the thresholds, but those of the" in str(caught.value)
+    assert str(caught.value).endswith("; judge the sessions one by one")
+    assert judge_settings(["gpt-4o"], None, None, sessions=sessions).min_safety == 2
+    monkeypatch.setenv("TOOLEMU_MIN_SAFETY", "1")
+    assert judge_settings(cascade, None, None, sessions=sessions[:1]).min_safety == 1
 
 
 def test_a_session_of_pytest_is_never_modified(desk: Desk, first: str) -> None:

@@ -154,7 +154,7 @@ class _JudgedRun:
 async def _judge_run(path: Path, store: RunStore, judges: Judges, rules: _Rules) -> _JudgedRun:
     """Judge one run and store the new record."""
     from pytest_toolemu.analysis.cascade_use import cascade_uses
-    from pytest_toolemu.analysis.rejudge import FINISHED, key_again, rejudge
+    from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, key_again, rejudge, required_scores
     from pytest_toolemu.analysis.run_fallbacks import RunFallbacks
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.core.verdict import PASSING
@@ -165,9 +165,15 @@ async def _judge_run(path: Path, store: RunStore, judges: Judges, rules: _Rules)
     identity = (run.case_id, bool(run.rechecked and run.rechecked.differ))
     evaluators = [evaluator for _, evaluator in judges]
     record = store.path(run.model_copy(update={"key": key_again(run, evaluators, keep)}), path.stem)
-    if record.is_file() and (before := load_run(record)).outcome in ("passed", "failed"):
-        return _JudgedRun(*identity, f"{before.outcome} before", Cost(), RunFallbacks())
     thresholds = {metric: PASSING for metric, _ in judges}
+    if record.is_file():
+        before = load_run(record)
+        # A later session may have repeated the run: the key is the same, but the trajectory or the thresholds differ.
+        is_same = fingerprint(before) == fingerprint(run) and before.thresholds == required_scores(
+            run, thresholds, keep
+        )
+        if is_same and before.outcome in ("passed", "failed"):
+            return _JudgedRun(*identity, f"{before.outcome} before", Cost(), RunFallbacks())
     new_run = await rejudge(run, evaluators, thresholds=thresholds, timeout=rules.timeout, keep=keep, source=str(path))
     store.put(new_run, path.stem)
     outcome = new_run.outcome if run.stop in FINISHED else f"{new_run.outcome} without a complete trajectory"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -10,6 +10,7 @@ import typer
 
 from pytest_toolemu.cli.command_settings import command_settings
 from pytest_toolemu.cli.model_work import with_components
+from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.recheck import CurrentCases
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.case_vocabulary import Metric
     from pytest_toolemu.core.protocols import Evaluator
     from pytest_toolemu.models.batches.batched_model import Batches
+    from pytest_toolemu.sessions.manifest_records import Manifest
     from pytest_toolemu.sessions.store import RunStore
     from pytest_toolemu.settings import Settings
 
@@ -54,10 +56,11 @@ def judge_settings(
     """Return the settings from these options, else from ``TOOLEMU_*`` variables, else from the defaults.
 
     Variables are also read from ``.env`` in the current folder. Sessions that left judging for later imply the
-    evaluators that they name. UsageError if no evaluator is named.
+    evaluators that they name. UsageError if no evaluator is named, or if the thresholds of the sessions differ for a
+    cascade.
     """
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.sessions.deferred_judging import judging_options
+    from pytest_toolemu.sessions.deferred_judging import judging_options, refuse_different_thresholds
     from pytest_toolemu.sessions.reader import manifest_of
 
     options: dict[str, Any] = {
@@ -66,11 +69,13 @@ def judge_settings(
         "toolemu_concurrency": concurrency,
         "toolemu_checks": checks,
     }
-    settings = command_settings(options, judging_options([manifest_of(session) for session in sessions]))
+    manifests = [manifest_of(session) for session in sessions]
+    settings = command_settings(options, judging_options(manifests))
     if not settings.evaluator:
         raise UsageError(
             "no evaluator is given; name a model, such as --evaluator=claude-sonnet-5-5, or use --evaluator=checks"
         )
+    refuse_different_thresholds(settings, manifests)
     return settings
 
 
@@ -87,7 +92,8 @@ def new_store(
 
     The manifest names the judges, the sessions whose runs they judged, and the case files whose checks were applied.
     It plans a record for each of the ``runs``, so that readers of an unfinished folder know what is missing.
-    UsageError if ``to`` has records of other judges.
+    UsageError if ``to`` has records of other judges or of other runs, or if the sessions are shards of a session of
+    which other shards are missing.
     """
     from pytest_toolemu.core.environment import versions
     from pytest_toolemu.core.identity import component_name, identity_of
@@ -99,15 +105,17 @@ def new_store(
     from pytest_toolemu.sessions.session_id import session_id
     from pytest_toolemu.sessions.store import RunStore
 
+    manifests = [manifest_of(session) for session in sessions]
+    _refuse_shards(manifests)
     private = settings.run_dir_mode == "private"
     folder = to or Path(settings.run_dir) / session_id()
     store = RunStore.create(folder.parent, folder.name, private=private) if to is None else RunStore(folder)
     names = [str(component_name(identity_of(judge))) for _, judge in judges] + ["earlier evaluators"] * keep
     names += [current_cases.name] if current_cases else []
     _refuse_other_judges(store, names)
+    _refuse_other_runs(store, runs)
     make_folder(store.folder, private=private)
-    manifests = [manifest_of(session) for session in sessions]
-    planned = left_out(sessions, manifests)
+    planned = left_out(sessions, [manifest for manifest in manifests if manifest.is_plan_complete])
     for case, content in to_judge(runs, manifests).items():
         unrecorded = planned[case].items if case in planned else {}
         planned[case] = content.with_items({**unrecorded, **content.items})
@@ -120,9 +128,23 @@ def new_store(
             settings={**settings.with_sources(), **deciding_settings(manifests)},
             versions=versions(),
             planned=planned,
+            shards=next((manifest.shards for manifest in manifests if manifest.shards), None),
+            missing=tuple(line for manifest in manifests for line in manifest.missing),
         )
     )
     return store
+
+
+def _refuse_shards(manifests: Sequence[Manifest]) -> None:
+    """Raise UsageError if a shard is missing: the new records would no longer say that they are only a part."""
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.sessions.shard_assignment import absent
+
+    if lines := absent(manifests):
+        raise UsageError(
+            f"not the whole session: {'; '.join(lines)}; merge the shards with 'toolemu merge', and judge the merged "
+            "session"
+        )
 
 
 def _refuse_other_judges(store: RunStore, names: list[str]) -> None:
@@ -139,6 +161,20 @@ def _refuse_other_judges(store: RunStore, names: list[str]) -> None:
         )
     if earlier != tuple(names):
         raise UsageError(f"{store.folder}: contains runs judged by {', '.join(earlier)}; name another folder with --to")
+
+
+def _refuse_other_runs(store: RunStore, runs: Iterable[Path]) -> None:
+    """Raise UsageError if the folder has new records of other runs, which would be decided together with these."""
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.sessions.store import RUNS, item_hash, mark_of
+
+    judged = {f"{path.stem.rpartition('--')[0]}--{item_hash(path.stem)}" for path in runs}
+    others = sorted(path.name for path in store.folder.glob(RUNS) if mark_of(path.name) not in judged)
+    if others:
+        raise UsageError(
+            f"{store.folder}: contains {counted(len(others), 'record')} of other runs, such as {others[0]}; name "
+            "another folder with --to"
+        )
 
 
 def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]], batches: Batches | None = None) -> T:
