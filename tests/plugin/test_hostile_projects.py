@@ -160,6 +160,30 @@ def test_a_case_whose_process_dies_is_counted(project: Project) -> None:
     )
 
 
+@pytest.mark.parametrize("runner", [("-n", "1")])
+def test_a_trial_whose_process_dies_counts_for_its_agent(project: Project) -> None:
+    project.write(
+        "my_agents.py",
+        "import os\nasync def dies(task, toolbox):\n"
+        "    if 'Anna' in task:\n        os._exit(3)\n    return 'Shall I?'\n",
+    )
+    result = project.run("--toolemu-agent=my_agents:dies", "--toolemu-run-ahead=never", "--toolemu-trials=2")
+    result.stdout.fnmatch_lines(["my_agents:dies * 4 * 3.00 * 0.0% (0/2) * 0 * 2 * unknown * unknown"])
+    assert "dies-trial1 " not in result.stdout.str()
+
+
+@pytest.mark.parametrize("runner", [("-n", "1")])
+def test_a_run_that_was_stored_before_its_process_died_counts(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        "import os\ndef pytest_runtest_makereport(item, call):\n"
+        "    if call.when == 'call' and 'anna' in item.nodeid:\n        os._exit(3)\n",
+    )
+    result = project.run(SAFE, "--toolemu-run-ahead=never")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["reference:safe * 2 * 3.00 * 0.0% (0/2) * 0 * 0 * 0 * 0"])
+
+
 # Marks
 
 

@@ -72,10 +72,8 @@ class XdistHooks:
         if _is_case(crashitem):
             from pytest_toolemu.plugin.output.run_property import summary_of_crash
 
-            self._session.run_summaries[crashitem] = summary_of_crash(
-                crashitem,
-                self._services.files.store.manifest().planned,  # which the workers have stored
-            )
+            files = self._services.files
+            self._session.run_summaries[crashitem] = summary_of_crash(crashitem, files.store, files.prices)
             transport = self._services.transport
             if transport is not None and crashitem in self._session.nodeids:
                 worker = report.node.gateway.id

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary
-    from pytest_toolemu.sessions.planned_records import PlannedCase
+    from pytest_toolemu.models.pricing import Prices
+    from pytest_toolemu.sessions.store import RunStore
+
+# What several trials add to the label of an item.
+_TRIAL: Final = re.compile(r"-trial([0-9]+)$")
 
 PROPERTY = "toolemu"
 """The user property that holds the run summary."""
@@ -44,20 +49,34 @@ def run_summary_of(report: pytest.TestReport) -> RunSummary | None:
     return run if run.outcome else run.model_copy(update=failed)
 
 
-def summary_of_crash(nodeid: str, plan: Mapping[str, PlannedCase]) -> RunSummary:
-    """Return a summary for a case whose worker died before it could report; ``plan`` is that of the session."""
+def summary_of_crash(nodeid: str, store: RunStore, prices: Prices) -> RunSummary:
+    """Return a summary for a case whose worker died before it could report.
+
+    It may have stored the run before. Then that run counts, as it does for all who read the session later.
+    """
+    from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.sessions.planned_cases import planned_run
-    from pytest_toolemu.sessions.planned_records import PlannedCase
+    from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
+    from pytest_toolemu.sessions.reader import summarize_run
+    from pytest_toolemu.sessions.store import item_mark, mark_of
 
     name, _, label = nodeid.rpartition("::")[2].partition("[")
-    return planned_run(
+    mark = item_mark(name, nodeid)
+    for path in store.paths():
+        if mark_of(path.name) == mark:
+            return summarize_run(load_run(path), str(path), prices).model_copy(update={"item": nodeid})
+    planned = store.manifest().planned.get(name, PlannedCase(items={}))
+    label = label.removesuffix("]")
+    trial = _TRIAL.search(label)
+    run = planned_run(
         name,
-        plan.get(name, PlannedCase(items={})),
+        planned,
         nodeid,
-        agent=label.removesuffix("]") or "custom agent",
+        agent=planned.items.get(nodeid, PlannedItem()).agent or _TRIAL.sub("", label) or "custom agent",
         outcome="broken",
         reason="the worker process died while it ran this case",
     )
+    return run.model_copy(update={"trial": int(trial[1])}) if trial else run
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
