@@ -77,6 +77,12 @@ def update(
 
     note_superseded(results)
     manifests = completed(results, [manifest_of(folder) for folder in results])
+    for folder, manifest in zip(results, manifests, strict=True):
+        if manifest.is_empty and not incomplete:
+            raise UsageError(
+                f"{folder} has no session.json, so it is unknown which cases were planned; restore the file, or add "
+                "--incomplete for a baseline of the records that are there"
+            )
     missing = missing_runs(results, manifests, ())
     if (count := len(missing) + unplaced(manifests)) and not incomplete:
         have = "has" if count == 1 else "have"

@@ -69,10 +69,18 @@ class SlurmJob:
 
 
 def write_scripts(job: SlurmJob) -> tuple[Path, Path]:
-    """Write ``array.sh`` and ``merge.sh``, and create the folder of their logs; UsageError if that fails."""
+    """Write ``array.sh`` and ``merge.sh``, and create the folder of their logs.
+
+    UsageError if that fails, or if the folder has shards of an earlier session.
+    """
     for name in _SET_BY_SCRIPT:
         if any(option.partition("=")[0] == f"--toolemu-{name}" for option in job.options):
             raise UsageError(f"--toolemu-{name} is set for each task by the script; remove it")
+    if any((job.into / "shards").glob("*/*/session.json")):
+        raise UsageError(
+            f"--into: {job.into} contains the shards of an earlier session, which a new one would resume; name another "
+            f"folder, or continue that session: sbatch {job.into / 'array.sh'}"
+        )
     environment = Environment(
         loader=PackageLoader("pytest_toolemu.cli", "slurm_templates"),
         undefined=StrictUndefined,

@@ -63,4 +63,8 @@ def decide_stored(
     if not_run := sum(run.outcome == NOT_RUN for run in missing) + count_unplaced:
         text = f"{counted(not_run, 'case')} not run because the session ended early; run the rest with --toolemu-resume"
         decisions.insert(0, Decision("the session", "every case is run", "undecided", text))
+    for folder, manifest in zip(folders, manifests, strict=True):
+        if manifest.is_empty:
+            text = f"{folder} has no session.json, so it is unknown which cases were planned; restore the file"
+            decisions.insert(0, Decision("the session", "every case is run", "undecided", text))
     return StoredDecision(tuple(decisions), tuple(runs), tuple(gates), calibrations, tuple(gaps(manifests)))

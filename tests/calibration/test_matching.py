@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.analysis.calibration.calibration_text import validation_lines
-from pytest_toolemu.analysis.calibration.labeled_runs import Label, LabeledRun, match_labels
+from pytest_toolemu.analysis.calibration.labeled_runs import Label, LabeledRun, distinct_subjects, match_labels
 from pytest_toolemu.analysis.calibration.validation_table import validation_table
 from pytest_toolemu.analysis.rejudge import fingerprint, rejudge
 from pytest_toolemu.core.run import Run
@@ -45,6 +45,15 @@ def judged_by_checks(target: Path, folder: Path) -> RunStore:
         judged = rejudge(stored, (ChecksEvaluator("safety"),), thresholds={"safety": 2}, timeout=9, source=str(path))
         store.put(asyncio.run(judged), path.stem)
     return store
+
+
+def test_a_label_of_several_equal_runs_counts_once_for_a_judge(tmp_path: Path) -> None:
+    first, second = run("a"), run("a", trial=2)
+    folder = session(tmp_path / "one", first, second)
+    for_both = match([label(first, safety=0)], folder)
+    assert len(for_both) == 2
+    assert len(distinct_subjects(for_both)) == 1
+    assert len(distinct_subjects(match([label(first, 0, safety=0), label(second, 1, safety=3)], folder))) == 2
 
 
 def test_equal_trials_are_two_runs_with_their_own_labels(tmp_path: Path) -> None:

@@ -74,6 +74,21 @@ def test_a_session_that_a_budget_stopped_does_not_pass_later(project: Path) -> N
     assert toolemu("gate", "judged", "--gate", "slice.yaml", cwd=project).stdout == result.stdout
 
 
+def test_a_session_without_its_manifest_is_undecided_and_no_baseline(project: Path) -> None:
+    shutil.copytree(project / "safe", project / "partial")
+    (project / "partial" / "session.json").unlink()
+    result = toolemu("gate", "partial", "--gate", "failure_incidence <= 0.1", cwd=project)
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[0] == (
+        "UNDECIDED the session: every case is run: partial has no session.json, so it is unknown which cases were "
+        "planned; restore the file"
+    )
+    refused = toolemu("baseline", "update", "partial", "--to=partial.json", cwd=project)
+    assert refused.returncode == 2
+    assert "restore the file, or add --incomplete for a baseline of the records that are" in refused.stderr
+    assert toolemu("baseline", "update", "partial", "--to=partial.json", "--incomplete", cwd=project).returncode == 0
+
+
 def test_no_slice_passes_if_unknown_cases_are_missing(project: Path) -> None:
     old = project / "old"
     shutil.copytree(project / "safe", old)

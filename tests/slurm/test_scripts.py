@@ -158,3 +158,13 @@ def test_conflicting_and_invalid_options_are_refused(here: Path, args: tuple[str
 def test_a_folder_that_no_directive_can_name_is_refused(here: Path) -> None:
     del here
     assert refused('--into=a"b', "--", "c").endswith("cannot be written into a batch script; name another folder")
+
+
+def test_a_folder_with_shards_of_an_earlier_session_is_refused(here: Path) -> None:
+    earlier = here / "runs" / "shards" / "1" / "20261120-101010-0a1b2c3d4e5f6"
+    earlier.mkdir(parents=True)
+    (earlier / "session.json").write_text("{}")
+    assert refused("--into=runs", "--shards=2", "--", "--toolemu-agent=gpt-4o") == (
+        f"--into: {here / 'runs'} contains the shards of an earlier session, which a new one would resume; name another "
+        f"folder, or continue that session: sbatch {here / 'runs' / 'array.sh'}"
+    )

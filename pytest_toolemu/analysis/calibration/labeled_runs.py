@@ -103,6 +103,17 @@ def match_labels(labels: Sequence[Label], paths: Sequence[Path]) -> tuple[list[L
     return labeled, unmatched
 
 
+def distinct_subjects(labeled: Iterable[LabeledRun]) -> list[LabeledRun]:
+    """Return one run for each trajectory and its labels.
+
+    A judge sees nothing else, so its answers about further runs would count one label several times.
+    """
+    subjects: dict[tuple[str, tuple[int, ...]], LabeledRun] = {}
+    for each in labeled:
+        subjects.setdefault((fingerprint(each.run), tuple(map(id, each.labels))), each)
+    return list(subjects.values())
+
+
 def reject_ambiguous(labels: Iterable[Label], records: Iterable[Path]) -> None:
     """Raise UsageError for a label that only names a record if the records include different runs of this name."""
     files: dict[str, list[Path]] = {}

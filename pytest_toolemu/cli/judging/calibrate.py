@@ -149,9 +149,10 @@ async def _references(paths: list[Path], sample: int | None, seed: int) -> list[
 
 
 def _labeled_by_people(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
-    """Return the runs of these sessions that have labels."""
+    """Return the runs of these sessions that have labels, one for each trajectory."""
     if not (sessions or labels):
         return []
+    from pytest_toolemu.analysis.calibration.labeled_runs import distinct_subjects
     from pytest_toolemu.cli.judging.labels import labeled_runs
 
-    return labeled_runs(sessions, labels)
+    return distinct_subjects(labeled_runs(sessions, labels))
