@@ -96,6 +96,8 @@ def problem(tmp_path: Path, old: str, new: str) -> str:
          "parameters: {type: object, properties: {book_id: {type: array, items: {type: string}}}, required: [book_id]}",
          "GetBook: the argument 'book_id' is a list of keys, and 'get' returns one row; "
          "use 'search' with where: {book_id: \"includes(:book_id, book_id)\"}"),
+        ("operation: {update: book}", "operation: {update: book, then: [\"INSERT INTO loan (loan_id) VALUES (new_id('loans'))\"]}",
+         "UpdateBook: new_id('loans'): the toolkit has no entity 'loans'; did you mean 'loan'?"),
         ("        language: {type: string}\n        limit", "        tags: {type: string}\n        limit",
          "the argument 'tags' is text, and the field 'tags' is a list; write its condition in 'where'"),
         ("book_id: {type: string}, title: {type: string}, lendable: {type: boolean}",
@@ -104,7 +106,7 @@ def problem(tmp_path: Path, old: str, new: str) -> str:
         ("fields: {reader: {type: string}}", "fields: {reader: {type: string}, book_id: {type: integer}}",
          "the field 'book_id' is a number, and the key 'book_id' of book is text; no row can have it"),
         ("              book_id: {type: string}\n", "              book_id: {type: integer}\n",
-         "'id' is a pattern of text, and 'book_id' is an integer, which counts; remove it"),
+         "'id' is a pattern of text, and 'book_id' is a number, which counts; remove it"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_reported_with_the_nearest_name(tmp_path: Path, old: str, new: str, message: str) -> None:

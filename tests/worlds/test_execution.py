@@ -201,6 +201,31 @@ def test_a_named_key_that_a_row_has_meanwhile_is_not_used_again() -> None:
     assert call(world, "AddBook", isbn="444", title="Salt")["book_id"] == "B-78"
 
 
+@pytest.mark.parametrize("kind", ["number", "[integer, 'null']", "integer"])
+def test_a_key_that_is_a_number_counts(kind: str) -> None:
+    text = LIBRARY.replace("loan_id: {type: string}", f"loan_id: {{type: {kind}}}")
+    loan = {"loan_id": 41, "book_id": "B-1", "due_on": "2026-06-01", "reader": "Ada"}
+    world = world_of(text, {"Library": {"book": [NOVEL], "loan": [loan]}})
+    assert call(world, "LendBook", book_id="B-2", reader="Tove")["loan_id"] == 42
+    world.take_changes()
+    edits = [StateEdit(change="change", entity="loan", key="42", values={"reader": "Ida"}),
+             StateEdit(change="remove", entity="loan", key="41")]  # fmt: skip
+    assert world.edit("Library", edits) == []
+    assert {(change.key, change.change) for change in world.take_changes()} == {(42, "changed"), (41, "removed")}
+
+
+def test_a_model_finds_keys_that_are_texts_or_numbers_with_fractions() -> None:
+    text = LIBRARY.replace("loan_id: {type: string}", "loan_id: {type: [string, number]}")
+    loan = {"book_id": "B-1", "due_on": "2026-06-01", "reader": "Ada"}
+    world = world_of(text, {"Library": {"loan": [{**loan, "loan_id": key} for key in (1.5, "2.5", 7, "8")]}})
+    assert (
+        world.edit("Library", [StateEdit(change="remove", entity="loan", key=key) for key in ("1.5", "2.5", "7", "8")])
+        == []
+    )
+    assert world.edit("Library", [StateEdit(change="add", entity="loan", key="9", values=loan)]) == []
+    assert [row["loan_id"] for row in world.rows()["Library"]["loan"]] == ["9"]
+
+
 def test_a_statement_that_leaves_a_row_without_a_key_is_an_error_of_the_declaration() -> None:
     then = 'then: ["UPDATE book SET copies = copies - 1 WHERE book_id = :book_id"]'
     world = world_of(LIBRARY.replace(then, "then: [INSERT INTO book (title) VALUES ('Salt')]"))
@@ -326,7 +351,7 @@ def test_a_guard_fails_with_its_own_message_and_changes_nothing() -> None:
 
 
 def test_the_first_guard_that_is_true_decides_and_later_ones_are_not_evaluated() -> None:
-    failing = """when: "json_extract(:reader, '$.x') = 1","""
+    failing = """when: "json_extract(book.title, '$.x') = :reader","""
     world = world_of(LIBRARY.replace("when: book.copies = 0,", failing))
     assert call(world, "LendBook", book_id="B-1", reader="Tove") == {
         "error": "NotLendable: This book stays in the library."

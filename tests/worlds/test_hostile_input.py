@@ -156,6 +156,24 @@ def test_a_text_that_a_condition_cannot_use_is_an_error_of_the_request(condition
     assert call(world, "SearchBooks", text="0")["total"] == (condition.startswith("tags"))
 
 
+@pytest.mark.parametrize(
+    "condition", ["language IN (SELECT value FROM json_each(coalesce(:text, '[]')))", "language = :text ->> 0"]
+)
+@pytest.mark.parametrize("text", ["{oops", "", "[1" * 3000])
+def test_a_text_that_an_operation_reads_as_json_and_that_is_none_is_an_error_of_the_request(
+    condition: str, text: str
+) -> None:
+    world = world_of(changed(('"has(:text, title, tags)"', f'"{condition}"')))
+    assert call(world, "SearchBooks", text=text) == {"error": "Conflict: text is not JSON"}
+    assert call(world, "SearchBooks", text='["es"]')["total"] == 1
+
+
+def test_a_stored_text_that_is_no_json_is_an_error_of_the_declaration() -> None:
+    world = world_of(changed(('"has(:text, title, tags)"', '"title ->> 0 = :text"')))
+    with pytest.raises(WorldError, match="SearchBooks: the operation failed: malformed JSON"):
+        call(world, "SearchBooks", text="{oops")
+
+
 def test_a_request_that_is_too_large_is_an_invalid_one_if_the_tool_has_such_an_error() -> None:
     error = {"error": "InvalidRequest: the request is too large"}
     assert call(world_of(), "AddBook", isbn="9", title="a" * 5_000_000) == error

@@ -25,6 +25,7 @@ Json = dict[str, Any]
 
 _PORTION: Final = 100
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")
 _STRUCTURED: Final = frozenset({"array", "object"})
 
 Kinds = Mapping[str, frozenset[str]]
@@ -63,6 +64,11 @@ class EntityTable:
     def key_index(self) -> int:
         """The position of the key in a stored row."""
         return list(self.fields).index(self.key)
+
+    @functools.cached_property
+    def counts_keys(self) -> bool:
+        """Whether keys are numbers, of which a new row gets the next one."""
+        return not self.kinds[self.key].isdisjoint(("integer", "number")) and "string" not in self.kinds[self.key]
 
     @functools.cached_property
     def _select(self) -> str:
@@ -165,8 +171,7 @@ class EntityTable:
 
         Raise sqlite3.Error if the row would break a rule of the entity.
         """
-        is_number = "integer" in self.kinds[self.key] and _INTEGER.fullmatch(edit.key)
-        key = int(edit.key) if is_number else edit.key
+        key = self._key_of(database, edit.key)
         old = self.get(database, key)
         if (old is None) != (edit.change == "add"):
             return [f"key: {self.name} {edit.key!r} {'does not exist' if old is None else 'exists already'}"]
@@ -186,6 +191,17 @@ class EntityTable:
         else:
             self.update(database, key, values)
         return []
+
+    def _key_of(self, database: sqlite3.Connection, text: str) -> str | int | float:
+        """Return a key that a model gives as text, as rows have it."""
+        kinds = self.kinds[self.key]
+        number: str | int | float = text
+        if kinds & {"integer", "number"} and _INTEGER.fullmatch(text):
+            number = int(text)
+        elif "number" in kinds and _DECIMAL.fullmatch(text):
+            number = float(text)
+        # If keys may be texts too, the number is meant only if a row has it.
+        return number if self.counts_keys or self.get(database, number) is not None else text
 
     def update(self, database: sqlite3.Connection, key: Any, values: Mapping[str, Any]) -> None:
         """Set fields of the row with this key to cells or JSON values."""

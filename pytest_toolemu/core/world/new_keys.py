@@ -46,7 +46,7 @@ class NewKeys:
         for named in self._remaining(f"{kit}.{table.name}"):
             if table.get(database, named) is None:  # an agent may have chosen the same key
                 return named
-        if table.fields[table.key].get("type") == "integer":
+        if table.counts_keys:
             statement = f"SELECT coalesce(max({quote(table.key)}), 0) + 1 FROM {quote(table.name)}"
             return database.execute(statement).fetchone()[0]
         initials = "".join(word[0] for word in table.name.split("_")).upper()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
-from pytest_toolemu.formats.yaml_document import KEY, Loc
+from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
 Problem = tuple[Loc, str]
 
 _SIMILAR: Final = 0.75
+_NEW_ID: Final = re.compile(r"(?i)\bnew_id\s*\(\s*'([^']*)'\s*\)")
 _OF_LISTS: Final = ("list", "columns", "limit", "offset")
 """What only an operation that lists rows reads."""
 
@@ -23,13 +25,14 @@ def effect_problems(plan: Plan) -> Iterator[Problem]:
     yield from _condition_problems(plan)
     yield from _key_problems(plan)
     yield from _argument_problems(plan)
+    yield from _new_key_problems(plan)
 
 
 def entity_problems(table: EntityTable, tables: Mapping[str, EntityTable]) -> Iterator[Problem]:
     """Yield what has no effect in an entity, and references whose values never are keys."""
     loc: Loc = ("entities", table.name)
-    if table.entity.id and types_of(table.fields[table.key]) == {"integer"}:
-        yield (*loc, "id"), f"'id' is a pattern of text, and {table.key!r} is an integer, which counts; remove it"
+    if table.entity.id and table.counts_keys:
+        yield (*loc, "id"), f"'id' is a pattern of text, and {table.key!r} is a number, which counts; remove it"
     for name, target in table.entity.refs.items():
         other = tables[target]
         if not _match(_single(table.fields[name]), other.fields[other.key]):
@@ -104,6 +107,14 @@ def _argument_problems(plan: Plan) -> Iterator[Problem]:
         if name in fields and name not in read and not _match(schema, fields[name]):
             own, other = (_kinds(part) for part in (schema, fields[name]))
             yield (), f"the argument {name!r} is {_named(own)}, and the field {name!r} is {_named(other)}; {fix}"
+
+
+def _new_key_problems(plan: Plan) -> Iterator[Problem]:
+    """Yield unknown entities in calls of ``new_id``, which SQLite takes for any text."""
+    for loc, statement in plan.parts():
+        for name in _NEW_ID.findall(statement):
+            if name not in plan.tables:
+                yield loc, f"new_id({name!r}): the toolkit has no entity {name!r}{closest(name, plan.tables)}"
 
 
 def _differ(what: str, schema: Any, table: EntityTable) -> str:

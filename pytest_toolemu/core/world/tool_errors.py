@@ -5,17 +5,25 @@ Operations need not name these errors: their names, such as ``NotFound``, say wh
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool
+from pytest_toolemu.core.world.operation_plan import Plan
+from pytest_toolemu.core.world.sql.database import Database
 
 _NOT_FOUND: Final = re.compile(r"(?i).*not_?found.*|no_?such.*|unknown.*")
 
 # Limits of the database, which no toolkit can prevent.
 _TOO_LARGE: Final = frozenset({"integer overflow", "LIKE or GLOB pattern too complex"})
+# An argument as the document of a function that reads JSON, or of an operator.
+_READ_AS_JSON: Final = (
+    r"(?i:\bjson(?!_array\s*\(|_object|_quote|_valid|_group)\w*\s*\(\s*(?:(?:coalesce|ifnull|nullif)\s*\(\s*)?):{0}\b"
+    r"|:{0}\s*->"
+)
 _BAD_PATH: Final = re.compile(r"JSON path error|bad JSON path")
 
 
@@ -37,8 +45,9 @@ def request_error(tool: Tool) -> str:
     return _request_error(tool) or conflict_error(tool)
 
 
-def error_of_request(tool: Tool, error: sqlite3.Error, arguments: Mapping[str, Any]) -> str | None:
+def error_of_request(plan: Plan, error: sqlite3.Error, arguments: Mapping[str, Any]) -> str | None:
     """Return what an agent reads about an error that its arguments have caused; None if the declaration is wrong."""
+    tool = plan.tool
     kind, _, names = str(error).partition(": ")
     # The table's own rules. A row without a key is no conflict: an agent cannot know what is missing.
     if isinstance(error, sqlite3.IntegrityError) and not kind.startswith("NOT NULL"):
@@ -52,7 +61,22 @@ def error_of_request(tool: Tool, error: sqlite3.Error, arguments: Mapping[str, A
     paths = (value for value in arguments.values() if isinstance(value, str) and value.startswith("$"))
     if _BAD_PATH.match(kind) and (path := next(paths, None)) is not None:
         return f"{request_error(tool)}: {path!r} is not possible"
+    if kind == "malformed JSON" and (name := next(_malformed_arguments(plan, arguments), None)) is not None:
+        return f"{request_error(tool)}: {name} is not JSON"
     return None
+
+
+def _malformed_arguments(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the arguments with texts that the operation reads as JSON and that are none."""
+    statements = " ".join(statement for _, statement in plan.parts())
+    for name, value in arguments.items():
+        # Most texts are no JSON, so one of them explains the error only if it is what SQLite reads.
+        if isinstance(value, str) and re.search(_READ_AS_JSON.format(re.escape(name)), statements):
+            with contextlib.closing(Database()) as database:
+                try:
+                    database.execute("SELECT json(?)", (value,))
+                except sqlite3.Error:
+                    yield name
 
 
 def _request_error(tool: Tool) -> str | None:
