@@ -18,6 +18,7 @@ import pytest
 
 from pytest_toolemu.agents.programs import service_protocols, service_request
 from pytest_toolemu.agents.programs.load_agent import load_agent_file
+from pytest_toolemu.core.case import User
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
@@ -28,7 +29,7 @@ from pytest_toolemu.plugin.execution import outages
 from pytest_toolemu.scheduling.circuit_breaker import CircuitBreaker
 from pytest_toolemu.sessions.store import RunStore
 from tests.agents.http_service import Service
-from tests.agents.scene import opened, resolved_case
+from tests.agents.scene import opened, play, resolved_case, toolbox
 from tests.dialogue import landlady
 
 CHAT = """\
@@ -225,6 +226,16 @@ def test_a_service_without_a_usable_answer_is_the_failure_of_the_agent(
     assert len(service.requests) == 1
 
 
+def test_a_header_that_a_case_makes_impossible_is_named_and_nothing_is_sent(tmp_path: Path, service: Service) -> None:
+    path = tmp_path / "desk.agent.yaml"
+    path.write_text(f"a2a: {service.url}/\nheaders: {{X-Who: '{{user_name}}'}}\n")
+    case = resolved_case(user=User(name="Łukasz Żak"))
+    with pytest.raises(UsageError) as refused:
+        play(load_agent_file(str(path), ENVIRON), toolbox(case))
+    assert str(refused.value).startswith(f"{service.url}/: the header 'X-Who' cannot be 'Łukasz Żak', because")
+    assert service.requests == []
+
+
 def test_only_a_request_that_was_turned_away_is_repeated(
     tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +379,19 @@ def test_a_watched_file_belongs_to_the_identity(tmp_path: Path) -> None:
         ),
         ("responses: http://a/\n", "1:1: 'model' is missing"),
         ("a2a: desk.example\n", "1:6: 'desk.example' is not a URL; write http(s)://host[:port]/path"),
+        (
+            "a2a: http://a/straße?q=ü%20&a=b\n",
+            "1:6: 'http://a/straße?q=ü%20&a=b' contains characters that must be percent-encoded; write "
+            "http://a/stra%C3%9Fe?q=%C3%BC%20&a=b",
+        ),
+        (f"a2a: http://{'a' * 64}.example/\n", "is not a URL"),
+        ("a2a: http://a/\nheaders: {'X Y': a}\n", "2:11: 'X Y' is not the name of a header; write letters, digits, and hyphens"),
+        (
+            "a2a: http://a/\nheaders: {X: 'Bearer ${DESK}\u2026'}\n",
+            "the header 'X' cannot be 'Bearer [DESK redacted]\u2026', because a header is one line of Latin-1 text; correct "
+            "the value, or send it in the body",
+        ),
+        ('a2a: http://a/\nheaders: {X: "a\\n"}\n', "the header 'X' cannot be 'a\\n', because"),
         ("a2a: http://me:secret@a/\n", "1:6: the URL contains a user name or a password; put credentials into 'headers'"),
         ("a2a: http://a/\nheaders: {X: sk-0123456789abcdef}\n", "2:14: the value of 'X' looks like a key; write ${NAME}"),
         ("command: cat\nusage: {model: m, input: a, output: b}\n", "2:1: 'usage' needs 'answer'"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import Field
 
@@ -16,6 +17,7 @@ from pytest_toolemu.formats.secrets.secret_registry import looks_like_a_key
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, Record
 
 _KINDS: Final = ("command", "url", "responses", "a2a")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # The keys that only some kinds of agents have.
 _OWNERS: Final = {
     "folder": ("command",),
@@ -125,6 +127,14 @@ def _problems(file: AgentFile, value: dict[str, Any]) -> Iterator[tuple[Loc, str
     for part in ("command", "env", "headers", "body"):
         for message in misspelled(value.get(part)):
             yield (part,), message
+    yield from _pair_problems(file)
+
+
+def _pair_problems(file: AgentFile) -> Iterator[tuple[Loc, str]]:
+    """Yield the problems of the names and values of headers and variables."""
+    for name in file.headers:
+        if not _HEADER_NAME.fullmatch(name):
+            yield ("headers", name, KEY), f"{name!r} is not the name of a header; write letters, digits, and hyphens"
     for name, text in {**file.headers, **file.env}.items():
         part = "headers" if name in file.headers else "env"
         if any(looks_like_a_key(word) for word in text.split()):
@@ -158,9 +168,14 @@ def _url_problems(kind: str, url: str) -> Iterator[tuple[Loc, str]]:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        (parts.hostname or "").encode("idna")
     except ValueError:
         valid = False
     if not valid or re.search(r"\s", url):
         yield (kind,), f"{url!r} is not a URL; write http(s)://host[:port]/path"
     elif parts.username is not None or parts.password is not None:
         yield (kind,), "the URL contains a user name or a password; put credentials into 'headers' as ${NAME}"
+    elif not (parts.path + parts.query).isascii():
+        path, query = (quote(part, safe=string.punctuation) for part in (parts.path, parts.query))
+        fixed = parts._replace(path=path, query=query).geturl()
+        yield (kind,), f"{url!r} contains characters that must be percent-encoded; write {fixed}"

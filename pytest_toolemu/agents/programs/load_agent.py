@@ -14,6 +14,7 @@ from pytest_toolemu.agents.programs.answers import parsed, text_at
 from pytest_toolemu.agents.programs.command import CommandAgent, check_program, command_agent, plain_text, split_command
 from pytest_toolemu.agents.programs.program_files import file_hashes, script_in
 from pytest_toolemu.agents.programs.service import ServiceAgent
+from pytest_toolemu.agents.programs.service_request import check_headers
 from pytest_toolemu.agents.programs.variables import expanded
 from pytest_toolemu.core.identity import file_hash
 from pytest_toolemu.core.toolbox import Toolbox
@@ -59,8 +60,10 @@ def load_agent_file(
     if file.command is not None:
         return replace(_command(file, path, label, watched, environ), rules=rules if file.gateway else None)
     identity = _identity("service", label, path, watched)
+    headers: dict[str, str] = expanded(file.headers, environ, name, secret=True)
+    check_headers(headers, name)
     values = {
-        "headers": expanded(file.headers, environ, name, secret=True),
+        "headers": headers,
         "body": expanded(file.body, environ, name, secret=True),
     }
     return ServiceAgent(name, file.model_copy(update=values), identity)

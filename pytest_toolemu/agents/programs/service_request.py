@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pytest_toolemu.agents.programs.answers import parsed, shown
-from pytest_toolemu.errors import AgentProgramError
+from pytest_toolemu.errors import AgentProgramError, UsageError
+from pytest_toolemu.formats.redaction import redact
+from pytest_toolemu.formats.truncation import truncated
 
 MAX_ANSWER: Final = 1_000_000
 """Bytes of a service's answer."""
@@ -22,6 +25,8 @@ MAX_ANSWER: Final = 1_000_000
 _CONNECT_SECONDS: Final = 10.0
 _FIRST_DELAY: Final = 0.5
 _LONGEST_DELAY: Final = 30.0
+_SHOWN: Final = 200
+_HEADER: Final = re.compile(r"[\t -~\x80-\xff]*")
 # Too many requests, and service unavailable: statuses of a request that was turned away.
 _TURNED_AWAY: Final = (429, 503)
 
@@ -45,7 +50,11 @@ class ServiceRequest:
     may_repeat: Callable[[], bool]
 
     async def send(self) -> Any:
-        """Return the JSON value of the answer. AgentProgramError for any other answer, and for none."""
+        """Return the JSON value of the answer. AgentProgramError for any other answer, and for none.
+
+        UsageError, before anything is sent, for a header that HTTP cannot express.
+        """
+        check_headers(self.headers, self.url)
         delay = _FIRST_DELAY
         for left in range(self.retries, -1, -1):
             exchange = _Exchange(self.url)
@@ -78,6 +87,17 @@ class ServiceRequest:
         return ServiceUnreachableError(
             f"{self.url} cannot be reached ({reason}); start the service, or correct the URL in the file of the agent"
         )
+
+
+def check_headers(headers: Mapping[str, str], source: str) -> None:
+    """Raise UsageError for the first header whose value HTTP cannot express. ``source`` is what it belongs to."""
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(value):
+            shown_value = truncated(redact(value), _SHOWN)
+            raise UsageError(
+                f"{source}: the header {name!r} cannot be {shown_value!r}, because a header is one line of Latin-1 "
+                "text; correct the value, or send it in the body"
+            )
 
 
 async def check_reachable(url: str) -> str:
