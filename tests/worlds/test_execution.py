@@ -249,6 +249,24 @@ def test_an_update_changes_the_given_fields_only() -> None:
     assert [book for book in books if book["book_id"] != "B-3"] == [ATLAS, NOVEL]
 
 
+def test_the_default_of_an_absent_argument_is_stored_only_if_set_says_so() -> None:
+    default = LIBRARY.replace(
+        "lendable: {type: boolean}, copies: {type: integer}}",
+        "lendable: {type: boolean, default: true}, copies: {type: integer, default: 9}}",
+    )
+    assert default != LIBRARY
+    kept, stored = (
+        world_of(default),
+        world_of(default.replace("{update: book}", '{update: book, set: {copies: ":copies"}}')),
+    )
+    for world in (kept, stored):
+        call(world, "UpdateBook", book_id="B-1", title="Maps", lendable=None)
+    assert [change.after for change in kept.take_changes()] == [{"title": "Maps"}]
+    assert [change.after for change in stored.take_changes()] == [{"title": "Maps", "copies": 9}]
+    call(kept, "UpdateBook", book_id="B-1", copies=3)
+    assert [change.after for change in kept.take_changes()] == [{"copies": 3}]
+
+
 def test_a_row_that_conditions_choose_can_be_named_like_one_that_an_argument_names() -> None:
     chosen = (
         "{update: book, key: none, where: {which: fold(book_id) = :book_id}, set: {copies: book.copies + 5, "

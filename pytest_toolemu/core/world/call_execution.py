@@ -177,6 +177,11 @@ class _Execution:
             table.insert(database, table.complete({name: value for name, value in values.items() if value is not None}))
             return values[table.key]
         self._bind("id", values.get(table.key, key))
+        # An absent argument changes nothing, also if it has a default, which only a created row gets.
+        own = plan.assigned.keys() - plan.operation.set.keys()
+        values = {
+            name: value for name, value in values.items() if name not in own or self._arguments.get(name) is not None
+        }
         is_cleared = {name for name in plan.cleared_by_null if name in self._arguments and self._bound[name] is None}
         values.update(dict.fromkeys(is_cleared))
         table.update(database, key, values)
