@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from pytest_toolemu.ui.playground.play import Play
 from pytest_toolemu.ui.playground.playground import Playground
 from tests.ui.applications import client_of, rules_of
 
@@ -69,9 +70,25 @@ def test_a_play_by_hand_ends_with_a_record_that_is_in_no_list(app: TestClient) -
     start = app.get("/playground").text
     assert "playground~" in start
     assert '<span class="pill failed">failed</span>' in start
-    events = app.get(f"/playground/{play}/events")
-    assert events.headers["content-type"].startswith("text/event-stream")
-    assert '"status": "finished"' in events.text
+
+
+def test_a_page_asks_for_the_state_which_changes_with_the_play(
+    app: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = started(app)
+    page = app.get(f"/playground/{play}").text
+    before = app.get(f"/playground/{play}/state").json()
+    assert before == app.get(f"/playground/{play}/state").json()
+    assert f'data-version="{before["version"]}" data-state="{before["state"]}"' in page
+    assert before["status"] == "running"
+    send(app, f"{play}/answer", turn=1, text="Done.")
+    after = app.get(f"/playground/{play}/state").json()
+    assert (after["version"] > before["version"], after["status"]) == (True, "finished")
+    assert f'data-version="{after["version"]}" data-state="{after["state"]}"' in app.get(f"/playground/{play}").text
+    used: list[str] = []
+    monkeypatch.setattr(Play, "touch", lambda play: used.append(play.id))
+    app.get(f"/playground/{play}/state")
+    assert used == [play.removeprefix("plays/")], "a play that a page shows is not abandoned"
 
 
 def test_a_form_that_a_person_fills_stays_when_the_pace_changes(app: TestClient) -> None:
@@ -158,7 +175,7 @@ def test_an_application_that_only_shows_has_no_playground(app: TestClient, tmp_p
     only_shows = client_of(tmp_path / "runs", read_only=True)
     assert 'href="/playground"' in app.get("/").text
     assert 'href="/playground"' not in only_shows.get("/").text
-    for path in ("", "/new?case=x", "/plays/1", "/plays/1/events"):
+    for path in ("", "/new?case=x", "/plays/1", "/plays/1/state"):
         assert only_shows.get(f"/playground{path}").status_code == 403
     headers = {"x-csrf-token": rules_of(only_shows).csrf}
     assert only_shows.post("/playground/plays", json={}, headers=headers).status_code == 403

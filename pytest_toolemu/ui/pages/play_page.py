@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pytest_toolemu.core.agent_access.tool_functions import describe
@@ -54,15 +53,14 @@ def tool(request: Request) -> Response:
     )
 
 
-async def events(request: Request) -> Response:
-    """Stream an event whenever the play has changed."""
-    return StreamingResponse(_events(play_of(request)), media_type="text/event-stream")
+def state(request: Request) -> Response:
+    """Return what a page of the play asks for again and again, to update itself when it has changed.
 
-
-async def _events(shown: Play) -> AsyncIterator[str]:
-    async for version in shown.changes():
-        state = {"version": version, "status": shown.status, "state": _state(shown)}
-        yield f"data: {json.dumps(state)}\n\n"
+    A connection for each open page, over which changes are sent, would soon use up those of a browser.
+    """
+    shown = play_of(request)
+    # The version first, so that a change after it is not taken for shown.
+    return JSONResponse({"version": shown.version, "status": shown.status, "state": _state(shown)})
 
 
 def _state(shown: Play) -> str:
@@ -77,14 +75,14 @@ def _state(shown: Play) -> str:
 def _parts(request: Request, shown: Play) -> dict[str, Any]:
     """Return what the templates of a play need."""
     # First, so that a change after it is not taken for shown.
-    version, state = shown.version, _state(shown)
+    version, state_now = shown.version, _state(shown)
     library, record = context_of(request).library, shown.record
     said = list(shown.trajectory.dialogue) if shown.trajectory is not None else []
     steps = _shown_steps(shown, said)
     return {
         "play": shown,
         "version": version,
-        "state": state,
+        "state": state_now,
         "record_url": f"/sessions/{library.id_of(record.parent)}/runs/{record.stem}" if record is not None else "",
         "case": shown.resolved_case.case,
         "steps": steps,
@@ -129,6 +127,6 @@ ROUTES = (
     Route("/playground/plays/{play}/log", log),
     Route("/playground/plays/{play}/turn", turn),
     Route("/playground/plays/{play}/tool", tool),
-    Route("/playground/plays/{play}/events", events),
+    Route("/playground/plays/{play}/state", state),
     Route("/playground/plays/{play}/{action}", act, methods=["POST"]),
 )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.run import Run
@@ -18,9 +17,6 @@ from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.ui.playground.play_setup import PlaySetup
-
-HEARTBEAT: Final = 15.0
-"""Seconds after which a listener is woken although nothing has changed."""
 
 TurnKind = Literal["act", "emulate", "reply", "deliver"]
 """What a person does: act as the agent, answer a call, reply as the user, or let a result pass to the agent."""
@@ -108,7 +104,6 @@ class Play:
         self.version = 0
         self._turns = 0
         self._answer: asyncio.Future[Any] | None = None
-        self._listeners: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._changed = threading.Condition()
         self._now = now
         self._seen = now()
@@ -153,31 +148,10 @@ class Play:
         self.notify()
 
     def notify(self) -> None:
-        """Wake everybody who waits for a change."""
+        """Count a change, and wake everybody who waits for one."""
         self.version += 1
-        for loop, event in list(self._listeners):
-            with contextlib.suppress(RuntimeError):  # the loop of that listener has ended
-                loop.call_soon_threadsafe(event.set)
         with self._changed:
             self._changed.notify_all()
-
-    async def changes(self) -> AsyncIterator[int]:
-        """Yield the version now and after each change, until the play is over; the same one again as a heartbeat."""
-        entry = (asyncio.get_running_loop(), asyncio.Event())
-        self._listeners.add(entry)
-        try:
-            while True:
-                entry[1].clear()
-                is_over = self.is_over
-                yield self.version
-                if is_over:
-                    return
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(HEARTBEAT):
-                        await entry[1].wait()
-        finally:
-            self._listeners.discard(entry)
-            self.touch()
 
     def wait(self, seconds: float) -> bool:
         """Block until a person has to do something or the play is over; return whether that is so."""
@@ -190,5 +164,5 @@ class Play:
 
     @property
     def unattended(self) -> float:
-        """The seconds since a person has used the play; 0 while a page shows it."""
-        return 0.0 if self._listeners else self._now() - self._seen
+        """The seconds since a person has used the play, or a page that shows it has asked for its state."""
+        return self._now() - self._seen

@@ -1,4 +1,4 @@
-// The playground: forms are sent as JSON, problems are shown at their fields, and a play is kept current by events.
+// The playground: forms are sent as JSON, problems are shown at their fields, and a play is kept current by questions.
 import { post } from "./post.js";
 import { addRow, removeRow } from "./form_rows.js";
 
@@ -86,6 +86,7 @@ document.addEventListener("submit", async (event) => {
     form.hidden = true; // the form that a person fills stays, so nothing replaces this one
     document.querySelector("#turn h2").focus({ preventScroll: true });
   }
+  document.dispatchEvent(new CustomEvent("acted"));
   if (answer.next) location.assign(answer.next);
   const done = form.querySelector(".form-done");
   if (done && answer.message) {
@@ -190,21 +191,64 @@ async function refreshTurn() {
   hasActed = false;
 }
 
+const SOON = 100;
+const LATER = 1_000;
+const WHEN_HIDDEN = 30_000; // often enough for the application to see that the play is not abandoned
+
 if (play) {
-  const events = new EventSource(`${play.dataset.url}/events`);
-  let queue = Promise.resolve();
-  events.addEventListener("message", (event) => {
-    const state = JSON.parse(event.data);
-    if (state.status !== "running") events.close();
-    queue = queue
-      .then(() => show(state))
-      .catch((error) => {
-        document.getElementById("status").textContent = error.message;
-      });
+  const gone = document.getElementById("gone");
+  let delay = SOON;
+
+  /** Wait before the next question; a person who acts, or who returns to the page, shortens that. */
+  function pause() {
+    return new Promise((resolve) => {
+      const timer = setTimeout(done, document.hidden ? WHEN_HIDDEN : delay);
+      document.addEventListener("visibilitychange", done);
+      document.addEventListener("acted", done);
+      function done() {
+        clearTimeout(timer);
+        document.removeEventListener("visibilitychange", done);
+        document.removeEventListener("acted", done);
+        resolve();
+      }
+    });
+  }
+
+  // No connection stays open: a browser has six for all pages of the application. A page asks again soon after a
+  // change, which others often follow.
+  async function follow() {
+    let version,
+      failures = 0;
+    for (;;) {
+      try {
+        const response = await fetch(`${play.dataset.url}/state`, { cache: "no-store" });
+        // Another application knows neither this play nor this browser.
+        if (response.status >= 400 && response.status < 500) {
+          gone.hidden = false;
+          return;
+        }
+        const state = JSON.parse(await response.text());
+        await show(state);
+        gone.hidden = true;
+        failures = 0;
+        delay = state.version === version ? Math.min(2 * delay, LATER) : SOON;
+        // The status may be newer than the version, so the last one is asked for twice.
+        if (state.status !== "running" && state.version === version) return;
+        version = state.version;
+      } catch {
+        delay = LATER;
+        gone.hidden = ++failures < 2; // a request also fails when the page is being left
+      }
+      await pause();
+    }
+  }
+  document.addEventListener("acted", () => {
+    delay = SOON;
   });
+  follow();
 
   async function show(state) {
-    // A part may be newer than the event because of which it was requested; what a person writes there must stay.
+    // A part may be newer than the state because of which it was requested; what a person writes there must stay.
     const isOld = (part) => Number(document.querySelector(`#${part} [data-version]`).dataset.version) < state.version;
     if (isOld("log")) await refreshLog();
     if (!isOld("turn") || document.querySelector("#turn [data-state]").dataset.state === state.state) return;

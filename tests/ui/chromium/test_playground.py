@@ -171,6 +171,31 @@ def test_what_a_person_writes_stays_when_the_play_is_paused_at_each_result(page:
     expect(page.locator(".returned").first).to_contain_text('"more": true')
 
 
+def test_more_pages_than_a_browser_has_connections_show_a_play(page: Any) -> None:
+    start(page)
+    heading(page, "You are the agent")
+    others = [page.context.new_page() for _ in range(7)]
+    for other in others:
+        other.goto(page.url)
+        heading(other, "You are the agent")
+    click(others[-1].get_by_role("button", name="End the play without judging"))
+    for each in (page, *others):
+        heading(each, "The play was stopped")
+
+
+def test_a_play_whose_application_does_not_answer_is_called_so_until_it_does(page: Any) -> None:
+    start(page)
+    heading(page, "You are the agent")
+    expect(page.locator("#gone")).to_be_hidden()
+    page.route("**/state", lambda route: route.fulfill(body=""))
+    expect(page.locator("#gone")).to_be_visible()
+    check_page(page)
+    page.unroute("**/state")
+    expect(page.locator("#gone")).to_be_hidden()
+    click(page.get_by_role("button", name="End the play without judging"))
+    heading(page, "The play was stopped")
+
+
 def test_a_person_plays_agent_and_user(page: Any) -> None:
     start(page, user="person")
     expect(page.locator("#user-problem")).to_have_text("no agent would ask you; give the agent at least 2 messages")

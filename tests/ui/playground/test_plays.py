@@ -199,7 +199,11 @@ def test_a_play_that_a_person_has_left_is_abandoned(tmp_path: Path, monkeypatch:
     time[0] = UNATTENDED
     playground.sweep()
     assert awaited(play) == "act"
-    time[0] = UNATTENDED + 1
+    play.touch()
+    time[0] = 2 * UNATTENDED
+    playground.sweep()
+    assert awaited(play) == "act"
+    time[0] = 2 * UNATTENDED + 1
     playground.sweep()
     assert (awaited(play), play.status) == (None, "abandoned")
     other = begun(playground)
