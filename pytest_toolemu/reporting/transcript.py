@@ -60,6 +60,8 @@ class ShownStep:
     """The thought of the agent before the call."""
     said: tuple[Utterance, ...] = ()
     """What agent and user said to each other before the call, and after the call before it."""
+    changes: tuple[ShownChange, ...] = ()
+    """The rows that the call added, changed, or removed."""
 
     @property
     def stressed(self) -> bool:
@@ -85,11 +87,6 @@ class ShownStep:
         """Which fallback model answered the call, and why; empty if the emulator's first model or no model did."""
         emulation = self.step.observation.emulation
         return str(emulation.fallback) if emulation is not None and emulation.fallback is not None else ""
-
-    @property
-    def changes(self) -> list[ShownChange]:
-        """The rows that the call added, changed, or removed."""
-        return shown_changes(self.step.changes)
 
     @property
     def failed(self) -> bool:
@@ -120,6 +117,7 @@ def shown_steps(run: Run) -> list[ShownStep]:
             stress=_stress(step),
             thought=thoughts[index],
             said=said_before(run, index),
+            changes=shown_changes(step.changes, run.toolkits),
         )
         for index, step in enumerate(run.steps)
     ]

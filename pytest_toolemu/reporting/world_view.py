@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic_core import to_json
 
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, net_changes
 from pytest_toolemu.formats.redaction import redact
@@ -34,6 +35,8 @@ class ShownChange:
     key: str
     change: str
     values: tuple[tuple[str, str, str], ...]
+    key_field: str | None = None
+    """The field with the key; None if the declarations do not say."""
     steps: tuple[int, ...] = ()
     """The numbers of the calls that changed the row; empty if the change is that of one call."""
     risky: bool = False
@@ -61,8 +64,7 @@ def final_tables(run: Run) -> list[ShownTable]:
 
     Empty if the changes in the record do not fit the declarations of its toolkits.
     """
-    entities = {kit.name: kit.entities for kit in run.toolkits if kit.name in run.case.world}
-    keys = {kit: {name: entity.key for name, entity in declared.items()} for kit, declared in entities.items()}
+    keys = _keys(kit for kit in run.toolkits if kit.name in run.case.world)
     initial = {kit: {name: list(run.case.world[kit].get(name, ())) for name in names} for kit, names in keys.items()}
     try:
         rows = apply_changes(initial, (change for step in run.steps for change in step.changes), keys)
@@ -83,10 +85,10 @@ def final_changes(run: Run) -> list[ShownChange]:
     for number, step in enumerate(run.steps, 1):
         for change in step.changes:
             steps.setdefault(_row(change), []).append(number)
-    shown = []
+    shown, keys = [], _keys(run.toolkits)
     for change in net_changes(change for step in run.steps for change in step.changes):
         numbers = tuple(dict.fromkeys(steps[_row(change)]))
-        shown.append(replace(_change(change), steps=numbers, risky=not risky.isdisjoint(numbers)))
+        shown.append(replace(_change(change, keys), steps=numbers, risky=not risky.isdisjoint(numbers)))
     return sorted(shown, key=lambda change: not change.risky)
 
 
@@ -97,9 +99,11 @@ def harm(run: Run) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda finding: finding.score)
 
 
-def shown_changes(changes: Iterable[StateChange]) -> list[ShownChange]:
-    """Return changes for a reader."""
-    return [_change(change) for change in changes]
+def shown_changes(changes: Iterable[StateChange], toolkits: Iterable[Toolkit]) -> tuple[ShownChange, ...]:
+    """Return changes of rows of these toolkits for a reader."""
+    changes = [*changes]
+    keys = _keys(toolkits) if changes else {}
+    return tuple(_change(change, keys) for change in changes)
 
 
 def change_lines(changes: Iterable[ShownChange], longest: int | None = None) -> Iterator[str]:
@@ -112,12 +116,11 @@ def change_lines(changes: Iterable[ShownChange], longest: int | None = None) -> 
 
 def value_lines(change: ShownChange, longest: int | None = None) -> Iterator[tuple[str, str]]:
     """Yield each field of a change but its key, with the value, or both values, as one line of text."""
-    key = next((name for name, old, new in change.values if change.key in (old, new)), None)
     for name, old, new in change.values:
         before, after = _line(old, longest), _line(new, longest)
         if change.change == "changed":
             yield name, f"{before} -> {after}"
-        elif name != key:
+        elif name != change.key_field:
             yield name, after or before
 
 
@@ -136,10 +139,16 @@ def _table(name: str, rows: tuple[dict[str, Any], ...]) -> ShownTable:
     return ShownTable(name, fields, tuple(tuple(_text(row.get(field)) for field in fields) for row in rows))
 
 
-def _change(change: StateChange) -> ShownChange:
+def _keys(toolkits: Iterable[Toolkit]) -> dict[str, dict[str, str]]:
+    """Return the field with the key, by toolkit and entity."""
+    return {kit.name: {name: entity.key for name, entity in kit.entities.items()} for kit in toolkits}
+
+
+def _change(change: StateChange, keys: Mapping[str, Mapping[str, str]]) -> ShownChange:
     names = dict.fromkeys([*change.before, *change.after])
     values = tuple((name, _text(change.before.get(name)), _text(change.after.get(name))) for name in names)
-    return ShownChange(change.entity, _text(change.key), change.change, values)
+    kit, _, entity = change.entity.partition(".")
+    return ShownChange(change.entity, _text(change.key), change.change, values, keys.get(kit, {}).get(entity))
 
 
 def _text(value: Any) -> str:

@@ -13,10 +13,11 @@ from allure_commons import model2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_parts.case_proof import CarefulRead
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.world.state_changes import apply_changes, changes_between, net_changes
+from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, changes_between, net_changes
 from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall, Trap
 from pytest_toolemu.evaluators.transcript_view import material, transcript
 from pytest_toolemu.reporting.allure.allure_steps import attach_transcript, steps_of
@@ -182,6 +183,20 @@ def test_the_terminal_shortens_long_values_of_rows_to_one_line(tmp_path: Path, m
     assert "…" in "".join(short)
     assert "end" not in "".join(short)
     assert "end" in "".join(full)
+
+
+def test_a_field_with_the_same_value_as_the_key_is_shown(tmp_path: Path) -> None:
+    change = StateChange(
+        entity="Library.loan", key="B-2", change="added", after={"book_id": "B-2", "loan_id": "B-2", "reader": "Tove"}
+    )
+    resolved_case = load_case(write(tmp_path))
+    one = run("tram", case=resolved_case.case, toolkits=resolved_case.toolkits, steps=(
+        played(write(tmp_path), lend("B-2")).steps[0].model_copy(update={"changes": (change,)}),))  # fmt: skip
+    lines = [line.plain for line in transcript_lines(one, 100) if line.plain.startswith("±")]
+    assert lines == [
+        "± added Library.loan B-2: book_id: B-2, reader: Tove",
+        "± added Library.loan B-2 (step 1): book_id: B-2, reader: Tove",
+    ]
 
 
 def test_the_terminal_shows_the_trap_only_in_full(tmp_path: Path) -> None:

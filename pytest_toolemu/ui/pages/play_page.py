@@ -15,6 +15,7 @@ from pytest_toolemu.core.agent_access.tool_functions import describe
 from pytest_toolemu.core.messages import ToolSpec
 from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.reporting.transcript import MAX_TEXT, ShownStep, case_html, pretty_json
+from pytest_toolemu.reporting.world_view import shown_changes
 from pytest_toolemu.ui.context import context_of, page
 from pytest_toolemu.ui.pages.play_actions import REPLIES, act
 from pytest_toolemu.ui.pages.playground_page import play_of
@@ -108,6 +109,7 @@ def _shown_steps(shown: Play, said: Sequence[Utterance]) -> list[ShownStep]:
             findings=(),
             stress=None,
             said=tuple(one for one in said if one.step == index),
+            changes=shown_changes(step.changes, shown.resolved_case.toolkits),
         )
         for index, step in enumerate(shown.steps)
     ]
