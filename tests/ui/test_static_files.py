@@ -22,7 +22,6 @@ VENDORED = {
     "ace/mode-yaml.js": "ace-builds 1.45.2",
     "chart.min.js": "Chart.js 4.6.1",
     "htmx.min.js": "htmx.org 2.0.11",
-    "htmx-sse.min.js": "htmx-ext-sse 2.2.4",
     "idiomorph.min.js": "idiomorph 0.8.0",
 }
 HASHES = {
@@ -33,7 +32,6 @@ HASHES = {
     "ace/mode-yaml.js": "24faa242ac5085656ff0b9fe283edc8d8565c2ad84f5a824b5868eb5a7ca5cb3",
     "chart.min.js": "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2",
     "htmx.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
-    "htmx-sse.min.js": "98a46496de0c3605fbffdce9167ba427bdd9553184f83f149c261891a92c0136",
     "idiomorph.min.js": "4cbd535caf7663a51eda9bce6595371c384fc430d54b8d414e29a61167f19f96",
 }
 
