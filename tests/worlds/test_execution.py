@@ -226,6 +226,24 @@ def test_a_model_finds_keys_that_are_texts_or_numbers_with_fractions() -> None:
     assert [row["loan_id"] for row in world.rows()["Library"]["loan"]] == ["9"]
 
 
+@pytest.mark.parametrize(("kind", "pattern"), [("integer", ""), ("string", '    id: "L#"\n')])
+def test_a_statement_can_make_several_keys_before_their_rows_exist(kind: str, pattern: str) -> None:
+    text = LIBRARY.replace("loan_id: {type: string}", f"loan_id: {{type: {kind}}}").replace(
+        "    refs: {book_id: book}\n", f"    refs: {{book_id: book}}\n{pattern}"
+    )
+    copies = "INSERT INTO loan SELECT * FROM (SELECT new_id('loan'), book_id, due_on, reader FROM loan ORDER BY 2)"
+    text = text.replace("then: [", f'then: ["{copies}", ')
+    loan = {"loan_id": 7 if kind == "integer" else "L-1", "book_id": "B-1", "due_on": "2026-06-01", "reader": "Ada"}
+    ids = {"Library.loan": [8 if kind == "integer" else "L-2"]}
+    world = world_of(text, {"Library": {"book": [{**NOVEL, "copies": 9}], "loan": [loan]}}, ids)
+    assert "error" in call(world, "LendBook", book_id="B-9", reader="Tove")
+    for _ in range(2):
+        assert "error" not in call(world, "LendBook", book_id="B-2", reader="Tove")
+    keys = {row["loan_id"] for row in world.rows()["Library"]["loan"]}
+    assert len(keys) == 10
+    assert kind == "string" or keys == {*range(7, 17)}
+
+
 def test_a_statement_that_leaves_a_row_without_a_key_is_an_error_of_the_declaration() -> None:
     then = 'then: ["UPDATE book SET copies = copies - 1 WHERE book_id = :book_id"]'
     world = world_of(LIBRARY.replace(then, "then: [INSERT INTO book (title) VALUES ('Salt')]"))

@@ -31,9 +31,14 @@ class NewKeys:
         self._ids, self._seed = ids, seed
         self._named: dict[str, int] = {}
         self._made = 0
+        # One statement may need several keys before any of their rows is in the table.
+        self._last_numbers: dict[str, Any] = {}
+        self._given: set[tuple[str, Any]] = set()
 
-    def used(self) -> UsedKeys:
-        """Return how many keys were used until now."""
+    def begin_call(self) -> UsedKeys:
+        """Return how many keys were used until now, for ``restore``. Keys given earlier are those of rows, or free."""
+        self._last_numbers.clear()
+        self._given.clear()
         return UsedKeys(dict(self._named), self._made)
 
     def restore(self, used: UsedKeys) -> None:
@@ -43,19 +48,26 @@ class NewKeys:
     def key(self, kit: str, table: EntityTable, database: Database) -> Any:
         """Return the next key that the case names for an entity; then one of its pattern, made from the seed."""
         # Cases name keys that their checks and references mention.
-        for named in self._remaining(f"{kit}.{table.name}"):
+        entity = f"{kit}.{table.name}"
+        for named in self._remaining(entity):
             if table.get(database, named) is None:  # an agent may have chosen the same key
+                if isinstance(named, int | float):
+                    self._last_numbers[entity] = max(named, self._last_numbers.get(entity, named))
+                self._given.add((entity, named))
                 return named
         if table.counts_keys:
             statement = f"SELECT coalesce(max({quote(table.key)}), 0) + 1 FROM {quote(table.name)}"
-            return database.execute(statement).fetchone()[0]
+            (stored,) = database.execute(statement).fetchone()
+            key = self._last_numbers[entity] = max(stored, self._last_numbers.get(entity, stored - 1) + 1)
+            return key
         initials = "".join(word[0] for word in table.name.split("_")).upper()
         pattern = table.entity.id or f"{initials}-#####"
         for attempt in itertools.count():
             # A short pattern has few keys, and an agent may create many rows.
             key = self.filled(pattern + "#" * (attempt // _TRIES))
-            if table.get(database, key) is None:
+            if (entity, key) not in self._given and table.get(database, key) is None:
                 break
+        self._given.add((entity, key))
         return key
 
     def filled(self, pattern: str) -> str:

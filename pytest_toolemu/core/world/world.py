@@ -146,7 +146,7 @@ class World:
     def _all_or_nothing(self, kit: str) -> Iterator[Callable[[], None]]:
         """Undo all changes of a toolkit's rows, of rows that it shares, and of new keys, unless they are committed."""
         databases = [self._databases[name] for name in dict.fromkeys([kit, *(other for other, _ in self._shared[kit])])]
-        used_keys, is_committed = self._new_keys.used(), False
+        used_keys, is_committed = self._new_keys.begin_call(), False
 
         def commit() -> None:
             nonlocal is_committed
