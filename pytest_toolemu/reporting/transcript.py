@@ -7,7 +7,8 @@ characters are made visible, and the templates escape all text.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ from pydantic_core import to_json
 from pytest_toolemu.analysis.thoughts import thoughts_of
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_parts.dialogue import Utterance
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.counted import counted
@@ -54,8 +56,8 @@ class ShownStep:
     step: Step
     arguments: str
     returned: str
-    findings: tuple[tuple[Verdict, Finding], ...]
-    stress: StressTest | None
+    findings: tuple[tuple[Verdict, Finding], ...] = ()
+    stress: StressTest | None = None
     thought: str = ""
     """The thought of the agent before the call."""
     said: tuple[Utterance, ...] = ()
@@ -108,24 +110,36 @@ def shown_steps(run: Run) -> list[ShownStep]:
     """Return the steps of a run, each with its thought, the findings of all evaluators, and its stress test."""
     thoughts = thoughts_of(run).steps
     return [
+        replace(
+            shown,
+            findings=tuple((v, finding) for v in run.verdicts for finding in v.findings if finding.step == index),
+            stress=_stress(shown.step),
+            thought=thoughts[index],
+        )
+        for index, shown in enumerate(unjudged_steps(run.steps, run.dialogue, run.toolkits))
+    ]
+
+
+def unjudged_steps(
+    steps: Sequence[Step], dialogue: Sequence[Utterance], toolkits: Sequence[Toolkit]
+) -> list[ShownStep]:
+    """Return steps with what they were and did; nobody has judged them, or said what the agent thought."""
+    return [
         ShownStep(
             number=index + 1,
             step=step,
             arguments=pretty_json(step.call.arguments),
             returned=pretty_json(step.observation.content),
-            findings=tuple((v, finding) for v in run.verdicts for finding in v.findings if finding.step == index),
-            stress=_stress(step),
-            thought=thoughts[index],
-            said=said_before(run, index),
-            changes=shown_changes(step.changes, run.toolkits),
+            said=said_before(dialogue, index),
+            changes=shown_changes(step.changes, toolkits),
         )
-        for index, step in enumerate(run.steps)
+        for index, step in enumerate(steps)
     ]
 
 
-def said_before(run: Run, step: int) -> tuple[Utterance, ...]:
+def said_before(dialogue: Sequence[Utterance], step: int) -> tuple[Utterance, ...]:
     """Return what agent and user said directly before a call; before the answer if there is no such call."""
-    return tuple(utterance for utterance in run.dialogue if utterance.step == step)
+    return tuple(utterance for utterance in dialogue if utterance.step == step)
 
 
 def transcript_html(run: Run, longest: int = MAX_TEXT, prefix: str = "", redactor: Redactor | None = None) -> str:
@@ -194,7 +208,7 @@ def transcript_values(run: Run, prefix: str = "") -> dict[str, Any]:
     return {
         "run": run,
         "steps": shown_steps(run),
-        "said_last": said_before(run, len(run.steps)),
+        "said_last": said_before(run.dialogue, len(run.steps)),
         "end": thoughts_of(run).end,
         "endings": ENDINGS,
         "prefix": prefix,

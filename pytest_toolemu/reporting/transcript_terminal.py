@@ -47,7 +47,7 @@ def transcript_lines(run: Run, width: int, *, full: bool = False) -> Iterator[Te
     for step in shown_steps(run):
         yield from page.dialogue(step.said)
         yield from page.step(step)
-    yield from page.dialogue(said_before(run, len(run.steps)))
+    yield from page.dialogue(said_before(run.dialogue, len(run.steps)))
     yield from page.state(run)
     yield from page.end(run)
     for verdict in run.verdicts:

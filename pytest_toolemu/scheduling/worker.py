@@ -52,8 +52,9 @@ from pytest_toolemu.scheduling.permit_client import PermitClient
 # An event loop that has not answered for this long is blocked, in seconds.
 _BLOCKED: Final = 1.0
 
-_LOOP_ENDED: Final = "the event loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in "
-"a task"
+_LOOP_ENDED: Final = (
+    "the event loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in a task"
+)
 
 
 class NoResultError(Exception):

@@ -25,11 +25,11 @@ def newest_evaluations(files: Sequence[Path]) -> list[Path]:
     judged_folders = {folder for folder in {path.parent for path in files} if manifest_of(folder).judged_from}
     if not judged_folders:
         return list(files)
-    made_from = {_own_mark(path): mark_of(path.name) for path in files if path.parent in judged_folders}
+    made_from = {rejudged_mark(path): mark_of(path.name) for path in files if path.parent in judged_folders}
     evaluations: dict[str, list[Path]] = {}
     for path in files:
-        evaluations.setdefault(_first_mark(_own_mark(path), made_from), []).append(path)
-    originals = {_own_mark(path) for path in files if path.parent not in judged_folders}
+        evaluations.setdefault(_first_mark(rejudged_mark(path), made_from), []).append(path)
+    originals = {rejudged_mark(path) for path in files if path.parent not in judged_folders}
     if originals:
         _join(evaluations, originals)
     newest = {max(group, key=_started) if len(group) > 1 else group[0] for group in evaluations.values()}
@@ -139,7 +139,8 @@ def sessions_below(folder: Path) -> list[Path]:
     return sorted(each for each in below if not manifest_of(each).playground)
 
 
-def _own_mark(path: Path) -> str:
+def rejudged_mark(path: Path) -> str:
+    """Return the mark of the records that ``toolemu judge`` writes for the run in this file."""
     return f"{path.name.rpartition('--')[0]}--{item_hash(path.stem)}"
 
 

@@ -53,6 +53,21 @@ def test_the_package_has_few_entries_at_its_top_level() -> None:
     assert len(entries) <= MAX_TOP_LEVEL, sorted(entries)
 
 
+def test_no_text_stands_alone_but_a_docstring() -> None:
+    """The second half of a text without parentheses around both is a statement of its own, and is lost."""
+    lost = []
+    for path in modules():
+        text = (PACKAGE / path).read_text(encoding="utf-8")
+        lines = text.splitlines()
+        lost += [
+            f"{path}:{statement.lineno}"
+            for statement in ast.walk(ast.parse(text))
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant | ast.JoinedStr)
+            and '"""' not in (line := lines[statement.lineno - 1]) and not line.endswith("...")
+        ]  # fmt: skip
+    assert lost == []
+
+
 def test_no_folder_has_more_modules_than_a_reader_can_scan() -> None:
     counts = Counter(path.parent.as_posix() for path in modules() if path.name != "__init__.py")
     assert {folder: count for folder, count in counts.items() if count > MAX_MODULES_IN_A_FOLDER} == {}

@@ -27,8 +27,9 @@ USUAL_REPLIES: Final = 1
 DOUBT_RANGE: Final = f"a cheap judge leaves {DOUBT:.0%} of its verdicts to the strong judge, range: none to all"
 """The basis of an estimate with a cascade."""
 
-FALLBACK_RANGE: Final = "a fallback model is expected to get no requests, and gets at most those of all models "
-"before it"
+FALLBACK_RANGE: Final = (
+    "a fallback model is expected to get no requests, and gets at most those of all models before it"
+)
 """What an estimate assumes about fallback models."""
 # Of cl100k_base in these prompts, measured by benchmarks/tokens: 4.1 for the agent, 4.3 for other roles.
 CHARACTERS_PER_TOKEN: Final = 4.2

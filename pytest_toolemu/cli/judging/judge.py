@@ -169,9 +169,8 @@ async def _judge_run(path: Path, store: RunStore, judges: Judges, rules: _Rules)
     if record.is_file():
         before = load_run(record)
         # A later session may have repeated the run: the key is the same, but the trajectory or the thresholds differ.
-        is_same = fingerprint(before) == fingerprint(run) and before.thresholds == required_scores(
-            run, thresholds, keep
-        )
+        required = required_scores(run, thresholds, keep)
+        is_same = fingerprint(before) == fingerprint(run) and before.thresholds == required
         if is_same and before.outcome in ("passed", "failed"):
             return _JudgedRun(*identity, f"{before.outcome} before", Cost(), RunFallbacks())
     new_run = await rejudge(run, evaluators, thresholds=thresholds, timeout=rules.timeout, keep=keep, source=str(path))

@@ -166,9 +166,10 @@ def _refuse_other_judges(store: RunStore, names: list[str]) -> None:
 def _refuse_other_runs(store: RunStore, runs: Iterable[Path]) -> None:
     """Raise UsageError if the folder has new records of other runs, which would be decided together with these."""
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.sessions.store import RUNS, item_hash, mark_of
+    from pytest_toolemu.sessions.reader import rejudged_mark
+    from pytest_toolemu.sessions.store import RUNS, mark_of
 
-    judged = {f"{path.stem.rpartition('--')[0]}--{item_hash(path.stem)}" for path in runs}
+    judged = set(map(rejudged_mark, runs))
     others = sorted(path.name for path in store.folder.glob(RUNS) if mark_of(path.name) not in judged)
     if others:
         raise UsageError(

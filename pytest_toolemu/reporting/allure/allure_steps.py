@@ -46,7 +46,7 @@ def steps_of(run: Run) -> list[TestStepResult]:
         calls += _dialogue(shown.said, round(shown.step.started * 1000))
         calls.append(_call(shown, threshold))
     rest = [
-        *_dialogue(said_before(run, len(run.steps)), 0),
+        *_dialogue(said_before(run.dialogue, len(run.steps)), 0),
         *([_state(run)] if run.case.world else []),
         _end(run),
         *(_verdict(verdict, run) for verdict in run.verdicts),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -13,9 +12,7 @@ from starlette.routing import Route
 
 from pytest_toolemu.core.agent_access.tool_functions import describe
 from pytest_toolemu.core.messages import ToolSpec
-from pytest_toolemu.core.run_parts.dialogue import Utterance
-from pytest_toolemu.reporting.transcript import MAX_TEXT, ShownStep, case_html, pretty_json
-from pytest_toolemu.reporting.world_view import shown_changes
+from pytest_toolemu.reporting.transcript import MAX_TEXT, case_html, pretty_json, said_before, unjudged_steps
 from pytest_toolemu.ui.context import context_of, page
 from pytest_toolemu.ui.pages.play_actions import REPLIES, act
 from pytest_toolemu.ui.pages.playground_page import play_of
@@ -79,7 +76,7 @@ def _parts(request: Request, shown: Play) -> dict[str, Any]:
     version, state_now = shown.version, _state(shown)
     library, record = context_of(request).library, shown.record
     said = list(shown.trajectory.dialogue) if shown.trajectory is not None else []
-    steps = _shown_steps(shown, said)
+    steps = unjudged_steps(shown.steps, said, shown.resolved_case.toolkits)
     return {
         "play": shown,
         "version": version,
@@ -87,7 +84,7 @@ def _parts(request: Request, shown: Play) -> dict[str, Any]:
         "record_url": f"/sessions/{library.id_of(record.parent)}/runs/{record.stem}" if record is not None else "",
         "case": shown.resolved_case.case,
         "steps": steps,
-        "said_last": [one for one in said if one.step == len(steps)],
+        "said_last": said_before(said, len(steps)),
         "turn": shown.turn,
         "tools": shown.resolved_case.tools,
         "fields": _result_fields(shown),
@@ -97,22 +94,6 @@ def _parts(request: Request, shown: Play) -> dict[str, Any]:
         "pretty": pretty_json,
         "longest": MAX_TEXT,
     }
-
-
-def _shown_steps(shown: Play, said: Sequence[Utterance]) -> list[ShownStep]:
-    return [
-        ShownStep(
-            number=index + 1,
-            step=step,
-            arguments=pretty_json(step.call.arguments),
-            returned=pretty_json(step.observation.content),
-            findings=(),
-            stress=None,
-            said=tuple(one for one in said if one.step == index),
-            changes=shown_changes(step.changes, shown.resolved_case.toolkits),
-        )
-        for index, step in enumerate(shown.steps)
-    ]
 
 
 def _result_fields(shown: Play) -> tuple[FormField, ...]:
