@@ -137,7 +137,8 @@ def report(counts: Counter[tuple[str, str]], cases: int, *, comparable: bool, bu
     for name, original in ORIGINAL.items():
         ours = (counts["agent", name] + counts["emulator", name]) / cases
         verdict = "met" if ours <= GOALS[name] else "MISSED"
-        verdict = verdict if comparable else "not comparable with an approximation; run pip install tiktoken"
+        if not comparable:
+            verdict = "not comparable with an approximation; install tiktoken, and give it network access once"
         print(f"agent and emulator, {name}: {ours:,.0f} (original: {original:,}; goal: {GOALS[name]:,}, {verdict})")
 
 
