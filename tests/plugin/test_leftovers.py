@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugin.conftest import SHORT_WAITS, Project, in_one_process_and_first_with_workers
-from tests.processes import running_in
+from tests.processes import running_in, wait_for_end
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -225,6 +225,8 @@ def test_a_forked_copy_of_the_process_does_not_run_the_cases_again(project: Proj
     result.assert_outcomes(passed=2)
     assert (project.path / "log").read_text() == "\n" * 2
     assert "left behind" not in reported(result)
+    for copy in running_in(folder):  # which the session does not wait for
+        wait_for_end(copy)
     assert running_in(folder) == []
 
 
