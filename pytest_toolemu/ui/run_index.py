@@ -88,8 +88,9 @@ class RecordFile:
 def record_files(folder: Path) -> Iterator[RecordFile]:
     """Yield the record files of a session, in no order. Links are left out: they may lead to other folders."""
     for entry in _entries(folder):
-        status = entry.stat(follow_symlinks=False)
-        yield RecordFile(folder / entry.name, status.st_mtime_ns, status.st_size)
+        with contextlib.suppress(FileNotFoundError):  # deleted after the folder was read
+            status = entry.stat(follow_symlinks=False)
+            yield RecordFile(folder / entry.name, status.st_mtime_ns, status.st_size)
 
 
 def record_names(folder: Path) -> Iterator[str]:
@@ -98,7 +99,8 @@ def record_names(folder: Path) -> Iterator[str]:
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
+    """Yield the record files of a session; none if its folder was deleted, as may happen while a page is made."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if "--" in entry.name and entry.name.endswith(".json") and entry.is_file(follow_symlinks=False):
                 yield entry

@@ -17,8 +17,10 @@ from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
 from pytest_toolemu.sessions.store import RunStore
 from pytest_toolemu.ui import session_reader
+from pytest_toolemu.ui.latest_runs import latest_runs
 from pytest_toolemu.ui.run_filter import RunFilter
-from pytest_toolemu.ui.run_index import INDEX, updated
+from pytest_toolemu.ui.run_index import INDEX, record_files, updated
+from pytest_toolemu.ui.session_library import SessionLibrary
 from tests.reporting.runs import run, session
 from tests.ui.applications import HOSTILE, NEWEST, client_of
 from tests.ui.release_session import RELEASE
@@ -204,6 +206,26 @@ def test_a_nested_session_and_a_deleted_one(tmp_path: Path) -> None:
     answer = client.get("/sessions/nightly~.a~~b/runs")
     assert answer.status_code == 404
     assert "there is no session" in answer.text
+
+
+def test_a_session_that_is_deleted_while_a_page_is_made_has_no_runs(tmp_path: Path) -> None:
+    folder = session(tmp_path / "one", run("a"))
+    library = SessionLibrary(tmp_path)
+    found = library.session("one")
+    assert found is not None
+    shutil.rmtree(folder)
+    assert library.reader.runs(found).runs == ()
+    assert latest_runs(folder, 12) == []
+    assert not folder.exists()
+
+
+def test_a_record_that_is_deleted_while_the_folder_is_read_is_left_out(tmp_path: Path) -> None:
+    files = record_files(session(tmp_path / "one", run("a"), run("b")))
+    first = next(files)
+    for path in first.path.parent.glob("*--*.json"):
+        if path != first.path:
+            path.unlink()
+    assert list(files) == []
 
 
 def test_plays_are_in_the_list_of_the_playground_only_before_their_records_are_read(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pytest_toolemu.sessions.store import item_mark, mark_of
 from pytest_toolemu.ui.context import listed_session_of, page, session_of
 from pytest_toolemu.ui.latest_runs import latest_runs
 from pytest_toolemu.ui.run_index import record_names
+from pytest_toolemu.ui.session_folder import SessionFolder
 
 _LATEST: Final = 12
 _SHOWN: Final = 100
@@ -24,7 +25,7 @@ _SHOWN: Final = 100
 
 def live(request: Request) -> Response:
     """Show a running session, one that died, or one that has ended; the first keeps itself up to date."""
-    return _show(request, "live.html.j2")
+    return _show(request, session_of(request), "live.html.j2")
 
 
 def live_state(request: Request) -> Response:
@@ -32,9 +33,10 @@ def live_state(request: Request) -> Response:
 
     If the session was deleted, say so once: an error would leave the page as it was, and it would ask every second.
     """
-    if listed_session_of(request) is None:
+    session = listed_session_of(request)
+    if session is None:
         return page(request, "live_deleted.html.j2", session_id=request.path_params["session"])
-    return _show(request, "live_state.html.j2")
+    return _show(request, session, "live_state.html.j2")
 
 
 def live_mark(request: Request) -> Response:
@@ -45,8 +47,7 @@ def live_mark(request: Request) -> Response:
     return page(request, "live_mark.html.j2", session=session, live=session.live)
 
 
-def _show(request: Request, template: str) -> Response:
-    session = session_of(request)
+def _show(request: Request, session: SessionFolder, template: str) -> Response:
     now = time()
     live = _without_stored(session.live, session.folder)
     finished = latest_runs(session.folder, _LATEST) if live is not None else []
