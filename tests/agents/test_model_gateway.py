@@ -41,6 +41,9 @@ KEY = "sk-test-0123456789"
 CHAT = {"choices": [{"message": {"content": "Hello"}}], "model": "m-1"}
 USAGE = {"prompt_tokens": 20, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 8}}
 RESPONSES = {
+    "object": "response",
+    "status": "completed",
+    "error": None,
     "model": "m-1",
     "output": [{"content": [{"type": "output_text", "text": "Hello"}]}],
     "usage": {"input_tokens": 20, "output_tokens": 3, "input_tokens_details": {"cached_tokens": 8}},
@@ -293,6 +296,27 @@ def test_a_stream_that_ends_with_an_error_is_not_recorded(
     assert result.error is not None
     assert (result.outcome, result.error.origin) == ("broken", "provider")
     assert result.error.message.startswith(f"openai:m: {provider.url}/v1 broke off its stream: {shown}")
+    assert KEY not in result.error.message
+    assert recorder.finish(ended=True).added == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ({"error": {"code": 502, "message": f"No luck with {KEY}"}}, '{"code": 502, "message": "No luck'),
+        ({"type": "error", "error": {"type": "overloaded_error"}}, '{"type": "overloaded_error"}'),
+        ({"object": "response", "status": "failed", "error": None, "output": []}, "the response failed"),
+    ],
+)
+def test_a_reply_with_status_200_that_is_an_error_is_not_recorded(
+    content: Any, shown: str, provider: Service, tmp_path: Path
+) -> None:
+    provider.answer = lambda _path, _body: (200, json.dumps(content), "application/json")
+    recorder = CassetteRecorder(CassetteDirectory(tmp_path, "once"), "item", "parcel", 1)
+    result = run(ask(), recorder=recorder)
+    assert result.error is not None
+    assert (result.outcome, result.error.origin) == ("broken", "provider")
+    assert result.error.message.startswith(f"openai:m: {provider.url}/v1 answered 200 with an error: {shown}")
     assert KEY not in result.error.message
     assert recorder.finish(ended=True).added == 0
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from pytest_toolemu.agents.model_gateway.exchange import Exchange
-from pytest_toolemu.agents.model_gateway.passed_reply import reply_of, stream_error
+from pytest_toolemu.agents.model_gateway.passed_reply import EVENTS, error_of, reply_of
 from pytest_toolemu.agents.model_gateway.passed_request import PassedCall
 from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.errors import ModelError
@@ -39,9 +39,9 @@ class PassedModel:
         body, headers = await asyncio.to_thread(self._exchange.fetch, self.label)
         self._quotas = quotas(dict(headers.items()))
         content_type = headers.get("content-type", "")
-        if error := stream_error(body, content_type):
-            base_url = self.identity["base_url"]
-            raise ModelError(f"{self.label}: {base_url} broke off its stream: {truncated(redact(error), _SHOWN)}")
+        if error := error_of(body, content_type):
+            what = "broke off its stream" if content_type.startswith(EVENTS) else "answered 200 with an error"
+            raise ModelError(f"{self.label}: {self.identity['base_url']} {what}: {truncated(redact(error), _SHOWN)}")
         request_id = headers.get("x-request-id") or headers.get("request-id")
         return reply_of(body, content_type, request_id)
 

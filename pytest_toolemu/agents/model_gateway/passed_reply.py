@@ -13,6 +13,7 @@ from pytest_toolemu.core.toolbox import printable
 EVENTS: Final = "text/event-stream"
 _TYPE: Final = "content_type"
 _BODY: Final = "body"
+_FAILED: Final = "the response failed"
 
 
 def reply_of(body: bytes, content_type: str, request_id: str | None) -> Reply:
@@ -37,15 +38,15 @@ def reply_of(body: bytes, content_type: str, request_id: str | None) -> Reply:
     )
 
 
-def stream_error(body: bytes, content_type: str) -> str:
-    """Return the error with which a provider ended a stream, after status 200; empty if there is none."""
-    if not content_type.startswith(EVENTS):
-        return ""
+def error_of(body: bytes, content_type: str) -> str:
+    """Return the error that a reply with status 200 contains, or with which its stream ended; empty if none."""
     for value in _values(body.decode("utf-8", "replace"), content_type):
         response = value.get("response")
-        error = value.get("error")  # of Anthropic, and of a chunk in OpenAI's format
+        error = value.get("error")  # of Anthropic, of a chunk in OpenAI's format, and of routers in a whole reply
         if value.get("type") == "response.failed" and isinstance(response, dict):
-            error = response.get("error") or "the response failed"
+            error = response.get("error") or _FAILED
+        if value.get("object") == "response" and value.get("status") == "failed":
+            error = error or _FAILED
         if value.get("type") == "error":  # of OpenAI's Responses API, which has the members in the event itself
             error = error or {name: part for name, part in value.items() if name != "type"}
         if error:
