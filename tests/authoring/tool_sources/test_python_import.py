@@ -39,11 +39,16 @@ async def find(query: str) -> list[str]: ...
 
 def odd(value: Unknown): ...
 
+class Lazy:
+    def __getattr__(self, name):
+        raise RuntimeError(f"no {name} yet")
+
 class Set:
     tools = {"find": find}
 
 TOOLS = [book, (find, {"name": "plain", "description": "Plain.", "input_schema": {"type": "object"}})]
 ALL = {"a": [Shop().refund], "b": odd, "c": Set(), "d": object(), "e": Shop, "f": 3}
+LAZY = [find, Lazy()]
 LOOP = []
 LOOP.append(LOOP)
 '''
@@ -100,6 +105,10 @@ def test_containers_are_searched_and_other_objects_are_noted() -> None:
         (
             "trip_tools:Trip",
             "trip_tools:Trip: an object of type type that contains no tools; name functions,",
+        ),
+        (
+            "trip_tools:LAZY",
+            "trip_tools:LAZY: reading its tools failed: RuntimeError: no handoffs yet; correct the object, or name one",
         ),
         ("trip_tools:LOOP", "trip_tools:LOOP: an object of type list that contains no tools; name functions,"),
     ],

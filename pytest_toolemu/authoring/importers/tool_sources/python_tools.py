@@ -42,7 +42,14 @@ def read_python_tools(target: str) -> PublishedToolkit:
         raise UsageError(f"{target!r} does not name tools; write package.module:object or path.py:object")
     value = load_object(target, "tools")
     notes: Notes = {}
-    tools = tuple(published_tools_of(value, notes))
+    try:
+        tools = tuple(published_tools_of(value, notes))
+    except UsageError:
+        raise
+    except Exception as error:  # attributes, definitions, and schemas are code of the user or of a framework
+        raise UsageError(
+            f"{target}: reading its tools failed: {type(error).__name__}: {error}; correct the object, or name one tool"
+        ) from error
     if not tools:
         raise UsageError(f"{target}: an object of type {type(value).__name__} that contains no tools; name {_KINDS}")
     return PublishedToolkit(target.rpartition(":")[2], f"the Python object {target}", tools, notes=notes)
