@@ -251,25 +251,53 @@ def test_names_that_queries_of_the_state_cannot_use_are_reported(tmp_path: Path)
     assert 'tram.toolemu.yaml:5:3: a toolkit with rows cannot be named "Main"; rename the toolkit' in text
 
 
-def test_a_table_that_several_toolkits_have_needs_the_name_of_its_toolkit(tmp_path: Path) -> None:
-    write(tmp_path)
+def with_attic(folder: Path) -> str:
+    """Add a toolkit with the same entities to the project, and return a case with both."""
+    write(folder)
     toolkit = LIBRARY.replace("name: Library", "name: Attic")
-    (tmp_path / "toolkits" / "Attic.toolkit.yaml").write_text(toolkit, encoding="utf-8")
-    case = CASE.replace("[Library]", "[Library, Attic]").replace("world:\n", "world:\n  Attic: {loan: []}\n")
-    check = "checks: [{id: lent, expect: {state: SELECT 1 FROM loan}}]\n"
+    (folder / "toolkits" / "Attic.toolkit.yaml").write_text(toolkit, encoding="utf-8")
+    return CASE.replace("[Library]", "[Library, Attic]").replace("world:\n", "world:\n  Attic: {loan: []}\n")
+
+
+def check_of(query: str) -> str:
+    return f"checks: [{{id: lent, expect: {{state: {json.dumps(query)}}}}}]\n"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1 FROM loan",
+        "SELECT 1 FROM Library.book, LOAN",
+        'SELECT count(*) FROM Library.book JOIN "loan"',
+        "SELECT title FROM Library.book WHERE book_id IN (SELECT book_id FROM loan)",
+        "WITH late AS (SELECT 1 FROM /* all */ loan) SELECT * FROM late",
+    ],
+)
+def test_a_table_that_several_toolkits_have_needs_the_name_of_its_toolkit(tmp_path: Path, query: str) -> None:
+    case = with_attic(tmp_path)
     expected = "SQL: 2 toolkits have a table 'loan'; write Library.loan or Attic.loan"
-    assert expected in message(tmp_path, check, case)
-    assert load_case(write(tmp_path, check.replace("FROM loan", "FROM Attic.loan"), case)).case.checks
+    assert expected in message(tmp_path, check_of(query), case)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1 FROM Attic.loan",
+        "SELECT loan.book_id FROM Library.book, Library.loan",
+        "WITH loan AS (SELECT 1 AS copies) SELECT copies FROM loan",
+        "SELECT 1 AS x, 2 AS loan FROM initial.Library.loan AS loan",
+    ],
+)
+def test_a_query_that_names_the_toolkit_may_use_the_name_of_the_table(tmp_path: Path, query: str) -> None:
+    case = with_attic(tmp_path)
+    assert load_case(write(tmp_path, check_of(query), case)).case.checks
 
 
 @pytest.mark.parametrize(
     "text", ["initial.Library.book", "moved from loan", "-- from loan", "it''s /* initial.Library.x"]
 )
 def test_a_text_of_a_query_may_look_like_sql(tmp_path: Path, text: str) -> None:
-    write(tmp_path)
-    toolkit = LIBRARY.replace("name: Library", "name: Attic")
-    (tmp_path / "toolkits" / "Attic.toolkit.yaml").write_text(toolkit, encoding="utf-8")
-    case = CASE.replace("[Library]", "[Library, Attic]").replace("world:\n", "world:\n  Attic: {loan: []}\n")
+    case = with_attic(tmp_path)
     query = f"SELECT '{text}' AS text FROM INITIAL.Library.book -- from loan"
     check = f"checks: [{{id: some, expect: {{state: {json.dumps(query)}}}}}]\n"
     history = StateHistory(beginning_of(load_case(write(tmp_path, check, case))), [])

@@ -30,7 +30,7 @@ _Place = tuple[str, str]
 _MAX_ROWS: Final = 20
 _QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
 _INITIAL_TABLE: Final = re.compile(r"(?i)\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
-_UNQUALIFIED: Final = re.compile(r"(?i)\b(?:from|join)\s+([a-z_][a-z0-9_]*)(?!\s*\.|\w)")
+_MISSING: Final = "a table of which toolkit?"
 _REPLACEMENT: Final = "\ufffd"
 _NUL: Final = r"\u0000"  # as JSON text has it, unless the backslash is one of the text
 _ESCAPE: Final = re.compile(r"\\(?:u0000|.)")
@@ -88,11 +88,6 @@ class StateDatabase:
         """Return why a query is not valid, with the nearest name that exists; None if it is."""
         if not _QUERY.match(query):
             return "a query begins with SELECT"
-        for name in _UNQUALIFIED.findall(TEXTS.sub("''", query)):
-            # SQLite would silently choose the first toolkit's table.
-            kits = [kit for kit, plan in self._plans.items() if name in plan.tables]
-            if len(kits) > 1:
-                return f"SQL: {len(kits)} toolkits have a table {name!r}; write {kits[0]}.{name} or {kits[1]}.{name}"
         for literal in _EXPRESSION.findall(query):
             pattern = literal.replace("''", "'")
             if not (is_linear(pattern) or is_expression(pattern)):
@@ -102,6 +97,31 @@ class StateDatabase:
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:
             return self._explained(error)
+        return self._ambiguity(query)
+
+    def _ambiguity(self, query: str) -> str | None:
+        """Return why a valid query is ambiguous: it reads a table that several toolkits have, without saying whose.
+
+        SQLite would silently choose the first toolkit's. As it prefers a temporary view to both, the query fails with a
+        view of a missing table exactly where the name of the toolkit is missing.
+        """
+        words = query.casefold()
+        for name in dict.fromkeys(name for plan in self._plans.values() for name in plan.tables):
+            kits = [kit for kit, plan in self._plans.items() if name in plan.tables]
+            if len(kits) == 1 or name.casefold() not in words:
+                continue
+            self._database.set_authorizer(None)
+            try:
+                self._database.execute(f"CREATE TEMP VIEW {quote(name)} AS SELECT * FROM {quote(_MISSING)}")
+                self._database.execute(f"EXPLAIN {_translated(query)}")
+            except sqlite3.Error as error:
+                if _MISSING in str(error):
+                    first, second = kits[:2]
+                    return f"SQL: {len(kits)} toolkits have a table {name!r}; write {first}.{name} or {second}.{name}"
+                raise
+            finally:
+                self._database.execute(f"DROP VIEW temp.{quote(name)}")
+                self._protect()
         return None
 
     def _explained(self, error: Exception) -> str:
