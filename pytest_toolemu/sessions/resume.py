@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.dataset import edition_of
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import UNJUDGED, decide
@@ -46,14 +48,17 @@ class ResumableSessions:
         again = frozenset(settings.resume_again) - {"none"}
         return cls(nonempty, again, settings.plays_only) if nonempty else None
 
-    def find(self, case_id: str, key: str, item: str, thresholds: Mapping[Metric, int]) -> Run | None:
+    def find(self, resolved_case: ResolvedCase, key: str, item: str, thresholds: Mapping[Metric, int]) -> Run | None:
         """Return the finished run of this item with this key, decided by these thresholds; None if it must be run.
 
         This is cheap: one file name is looked up in each folder. Replayed runs say nothing new about a model, so a
         session that calls models does not reuse them.
+
+        The run gets the case as it is now. Equal keys guarantee that nothing in it differs that can change the result,
+        but statistics also use the rest, such as the split and ``variant_of``.
         """
         for folder in self.folders:
-            path = folder / run_file(case_id, key, item)
+            path = folder / run_file(resolved_case.case.id, key, item)
             if not path.is_file():
                 continue
             try:
@@ -65,7 +70,13 @@ class ResumableSessions:
             if run.key != key or run.outcome in self.again or (was_replayed and not self.plays_only):
                 continue
             run = rejudged(run, thresholds)
-            return run.model_copy(update={"source": "resumed", "resumed_from": run.resumed_from or folder.name})
+            current = {
+                "case": resolved_case.case,
+                "toolkits": resolved_case.toolkits,
+                "dataset": edition_of(resolved_case.path),
+            }
+            made_by = run.resumed_from or folder.name
+            return run.model_copy(update={**current, "source": "resumed", "resumed_from": made_by})
         return None
 
     @property

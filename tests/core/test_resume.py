@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
@@ -44,7 +46,11 @@ def session(parent: Path, name: str, *runs: Run, resumed_from: tuple[str, ...] =
 
 def resumed_run(where: ResumableSessions | None, run: Run, thresholds: Any = THRESHOLDS) -> Run | None:
     assert where is not None
-    return where.find(run.case_id, run.key, ITEM, thresholds)
+    return where.find(case_of(run), run.key, ITEM, thresholds)
+
+
+def case_of(run: Run) -> ResolvedCase:
+    return ResolvedCase(run.case.model_copy(update={"id": run.case_id}), run.toolkits, Path(run.case_path))
 
 
 def resume(parent: Path, value: str = "latest", **chosen: str) -> ResumableSessions | None:
@@ -67,8 +73,18 @@ def test_a_run_of_another_item_or_key_is_not_resumed(tmp_path: Path, finished: R
     session(tmp_path, "1", finished)
     where = resume(tmp_path)
     assert where is not None
-    assert where.find(finished.case_id, finished.key, "another item", THRESHOLDS) is None
-    assert where.find(finished.case_id, finished.key[:12] + "0" * 52, ITEM, THRESHOLDS) is None
+    assert where.find(case_of(finished), finished.key, "another item", THRESHOLDS) is None
+    assert where.find(case_of(finished), finished.key[:12] + "0" * 52, ITEM, THRESHOLDS) is None
+
+
+def test_a_resumed_run_has_what_its_case_says_now(tmp_path: Path, finished: Run) -> None:
+    session(tmp_path, "1", finished.model_copy(update={"dataset": Edition(name="ours", version="1", sha256="aa")}))
+    where = resume(tmp_path)
+    assert where is not None
+    now = finished.case.model_copy(update={"variant_of": "pay-rent", "split": "heldout"})
+    resumed = where.find(ResolvedCase(now, finished.toolkits, Path("pay.yaml")), finished.key, ITEM, THRESHOLDS)
+    assert resumed is not None
+    assert (resumed.case.variant_of, resumed.case.split, resumed.dataset) == ("pay-rent", "heldout", None)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])

@@ -37,7 +37,7 @@ def _resumed(services: Services, spec: RunSpec, item: str) -> Run | None:
         return None
     attempted.add(item)
     reported = set(resumable.unreadable)
-    run = resumable.find(spec.resolved_case.case.id, spec.key, item, spec.required_scores)
+    run = resumable.find(spec.resolved_case, spec.key, item, spec.required_scores)
     for folder in resumable.unreadable.keys() - reported:
         reason = resumable.unreadable[folder]
         text = f"{relative_path(folder)}: unreadable records are not reused, such as {reason}"

@@ -11,8 +11,11 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.sessions.merging.merge_inputs import MergeInput
 
-# Fields in which two records of the same attempt may differ: who resumed it, and which thresholds decided it since.
-_PROVENANCE = {"source", "resumed_from", "recording", "thresholds", "outcome", "reasons"}
+# Fields in which two records of the same attempt may differ: who resumed it, which thresholds decided it since, and
+# what a resumed session updates of the case.
+_PROVENANCE = {
+    "source", "resumed_from", "recording", "thresholds", "outcome", "reasons", "case", "toolkits", "dataset",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
