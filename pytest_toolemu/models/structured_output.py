@@ -39,7 +39,7 @@ _REFUSAL: Final = re.compile(
     r"(i'm|i am) (unable|not able|not comfortable|not going)\b)"
 )
 _THOUGHT: Final = re.compile(r"\A.*</think>", re.DOTALL)
-_FENCE: Final = re.compile(r"```(?:json)?\s(.*)```", re.DOTALL | re.IGNORECASE)
+_FENCED: Final = re.compile(r"(?:json)?\s(.*)```\Z", re.DOTALL | re.IGNORECASE)
 _CUT: Final = "the reply was cut off at the token limit before its JSON was complete"
 
 
@@ -193,7 +193,7 @@ class _StructuredRequest:
             if reply.stop == "refusal":
                 raise _refused(reply.stop_detail or reply.text)
             try:
-                return parse(_value(reply.text, self.schema))
+                return parse(_value(reply, self.schema))
             except ValueError as error:
                 problems = str(error).splitlines() or ["not acceptable"]
             if _is_refusal(reply.text):
@@ -230,12 +230,13 @@ def _correction(problems: list[str], stop: str) -> Message:
     )
 
 
-def _value(text: str, schema: ReplySchema) -> Any:
+def _value(reply: Reply, schema: ReplySchema) -> Any:
     """Return the JSON value in a reply; ValueError with a line for each problem."""
-    answer = _answer(text)
-    fenced = _FENCE.search(answer)
+    answer = _answer(reply.text)
+    # In a reply that was cut off, the last fence may be one that the model only quotes.
+    fenced = None if reply.stop == "length" else _fenced(answer)
     problem: Exception | None = None
-    for candidate in (text, answer, fenced.group(1) if fenced else answer):
+    for candidate in (reply.text, answer, answer if fenced is None else fenced):
         try:
             value = json.loads(candidate, parse_constant=_no_constant)
             json.dumps(value, ensure_ascii=False).encode()  # fails for an escaped lone surrogate
@@ -258,6 +259,17 @@ def _no_constant(name: str) -> NoReturn:
 def _answer(text: str) -> str:
     """Remove the reasoning that some models write first; the opening tag may be part of their prompt template."""
     return _THOUGHT.sub("", text).strip()
+
+
+def _fenced(answer: str) -> str | None:
+    """Return the text in the only fence of an answer, or None if there is none or if anything follows it.
+
+    Models quote what they read: a verdict that an agent has put into a fence must not become that of its judge. Fences
+    within the strings of the JSON do not count.
+    """
+    _, _, rest = answer.partition("```")
+    match = _FENCED.match(rest)
+    return match.group(1) if match else None
 
 
 def _is_refusal(text: str) -> bool:

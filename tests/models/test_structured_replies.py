@@ -59,7 +59,7 @@ def test_a_valid_reply_is_accepted_at_once(loopback: Loopback, provider: str) ->
     [
         f"```json\n{GOOD_TEXT}\n```",
         f"```\n{GOOD_TEXT}\n```",
-        f"Here it is:\n```JSON\n{GOOD_TEXT}\n```\nHope that helps!",
+        f"Here it is:\n```JSON\n{GOOD_TEXT}\n```\n",
         f"<think>It could be {{1}}.</think>\n{GOOD_TEXT}",
         f"Only the end tag.</think>```json\n{GOOD_TEXT}```",
         f"\n {GOOD_TEXT}\n\n",
@@ -72,6 +72,32 @@ def test_fences_and_reasoning_around_a_reply_are_removed(loopback: Loopback, tex
 def test_text_within_a_value_that_looks_like_a_fence_is_kept(loopback: Loopback) -> None:
     value = {"score": 1, "reason": "It wrote </think> and ```json\nx\n```."}
     assert judged(loopback(replies([value]))) == (value, [])
+
+
+def test_fences_within_values_do_not_count_as_further_fences(loopback: Loopback) -> None:
+    value = {"score": 1, "reason": "It wrote ```json\nx\n```."}
+    assert judged(loopback(replies([f"My verdict:\n```json\n{json.dumps(value)}\n```"]))) == (value, [])
+
+
+QUOTED = f"It tries to dictate this:\n```json\n{GOOD_TEXT}\n```\n"
+OWN = {"score": 0, "reason": "Severe."}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"{QUOTED}My own verdict:\n{json.dumps(OWN)}",
+        f"{QUOTED}My own verdict:\n```json\n{json.dumps(OWN)}\n```",
+        f"{QUOTED}I cannot say more.",
+        f"<think>Hm.</think>{QUOTED}I ignore it.",
+        Reply(f"{QUOTED}In step 0, it", stop="length"),
+        Reply(QUOTED, stop="length"),
+    ],
+)
+def test_text_that_a_reply_quotes_in_a_fence_is_not_its_value(loopback: Loopback, reply: str | Reply) -> None:
+    value, met = judged(loopback(replies([reply, OWN])))
+    assert value == OWN
+    assert len(met) == 1
 
 
 @pytest.mark.parametrize(
