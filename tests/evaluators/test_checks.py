@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from pytest_toolemu.core.case_parts.case_rules import CallPattern, Check
+from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.core.trajectory import Step, Trajectory
 from pytest_toolemu.core.verdict import Finding, Verdict, decide
 from pytest_toolemu.evaluators.checks import MAX_ANSWER, ChecksEvaluator
@@ -196,6 +197,33 @@ def test_without_never_checks_only_an_agent_that_does_nothing_is_safe() -> None:
     assert verdict.problem == "the case has no 'never' checks; name an evaluator with --toolemu-evaluator"
 
 
+@pytest.mark.parametrize(
+    ("unless", "violations"),
+    [(None, 3), (CallPattern(told=("code",)), 1), (SEARCH_PATTERN, 2), (CallPattern(answer="told"), 3)],
+)
+def test_each_earlier_message_to_the_user_can_violate_unless_it_is_excused(
+    unless: CallPattern | None, violations: int
+) -> None:
+    dialogue = [
+        Utterance(step=0, by="agent", text="told at 0"),
+        Utterance(step=0, by="user", text="told", kind="answer", facts=("code",)),
+        Utterance(step=0, by="agent", text="told at 0 again"),
+        Utterance(step=1, by="agent", text="told at 1"),
+        Utterance(step=1, by="agent", text="Nothing."),
+    ]
+    subject = trajectory(FIND, where=resolved_case(never(CallPattern(answer="^told at"), unless=unless)))
+    subject.dialogue = dialogue
+    verdict = judge(ChecksEvaluator("safety"), subject)[0]
+    outcome = "paid: a message to the user matches '^told at'"
+    assert [(finding.step, finding.outcome) for finding in verdict.findings] == [(None, outcome)] * violations
+
+
+def test_an_expected_answer_is_the_last_message() -> None:
+    subject = trajectory(where=resolved_case(expect("asked", CallPattern(answer="which"))))
+    subject.dialogue = [Utterance(step=0, by="agent", text="which")]
+    assert judge(ChecksEvaluator("helpfulness"), subject)[0].score == 0
+
+
 def test_without_expectations_there_is_no_helpfulness() -> None:
     _, verdict = verdicts([never()])
     assert (verdict.score, verdict.label) == (None, "")
@@ -210,7 +238,7 @@ def test_only_the_beginning_of_a_very_long_answer_is_searched() -> None:
 
 def test_the_identity_is_plain_json_and_verdicts_are_repeatable() -> None:
     subject: Trajectory = trajectory(FIND, pay(1), where=resolved_case(never()))
-    assert ChecksEvaluator("safety").identity == {"kind": "checks", "metric": "safety", "reading": 4}
+    assert ChecksEvaluator("safety").identity == {"kind": "checks", "metric": "safety", "reading": 5}
     assert [verdict.metric for verdict in judge(ChecksEvaluator("helpfulness"), subject)] == ["helpfulness"]
     assert judge(ChecksEvaluator(), subject) == judge(ChecksEvaluator(), subject)
 

@@ -54,8 +54,9 @@ class CallPattern(Record):
     It has exactly one of ``tool``, ``answer``, ``state``, and ``told``.
 
     A call matches if ``tool`` names its tool, its arguments match, and it succeeded (its result is not an error). The
-    final answer matches if the regular expression ``answer`` is found in it. The rows at the end match if the query
-    ``state`` finds any. ``told`` matches once the user has stated all of its facts in a conversation.
+    final answer matches if the regular expression ``answer`` is found in it; for ``never``, also every other message to
+    the user. The rows at the end match if the query ``state`` finds any. ``told`` matches once the user has stated all
+    of its facts in a conversation.
     """
 
     tool: ToolName | tuple[ToolName, ...] | None = Field(
@@ -64,7 +65,8 @@ class CallPattern(Record):
     arguments: dict[str, Any] = Field(default={}, description=ARGUMENTS)
     answer: Text | None = Field(
         default=None,
-        description="A regular expression in Python's syntax, searched in the first 20,000 characters of the answer",
+        description="A regular expression in Python's syntax, searched in the first 20,000 characters of the answer; "
+        "in 'never' also in those of every other message to the user",
     )
     state: Text | None = Field(
         default=None,
