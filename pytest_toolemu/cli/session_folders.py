@@ -47,14 +47,18 @@ Session = Annotated[Path, typer.Argument(parser=session_folder, metavar="SESSION
 
 
 def note_repeated(folders: list[Path]) -> None:
-    """Print how many runs are in several of these sessions, of which only the last one counts."""
+    """Print how many runs are in several of these sessions, and which of them counts."""
+    from pytest_toolemu.sessions.reader import superseded_files
     from pytest_toolemu.sessions.store import RUNS
 
     sessions_of = Counter(path.name for folder in set(folders) for path in folder.glob(RUNS))
-    if count := sum(sessions > 1 for sessions in sessions_of.values()):
+    repeated = {name for name, sessions in sessions_of.items() if sessions > 1}
+    if count := len(repeated | {path.name for path in superseded_files(folders)}):
         runs, verb = counted(count, "run"), "is" if count == 1 else "are"
         err.print(
-            f"note: {runs} {verb} in several of these sessions; only the one in the last session counts", markup=False
+            f"note: {runs} {verb} in several of these sessions; only the one in the session that resumed the others "
+            "counts, or else the one in the last session",
+            markup=False,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_toolemu.analysis.rejudge import same_run
@@ -13,6 +13,7 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Prices, costs_of
 from pytest_toolemu.sessions.manifest_records import Manifest
+from pytest_toolemu.sessions.run_settings import run_settings
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
 from pytest_toolemu.sessions.store import MANIFEST, RUNS, RunStore, item_hash, mark_of
 
@@ -59,16 +60,44 @@ def read_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, Run]]:
 def run_files(folders: Iterable[Path]) -> list[Path]:
     """Return the files of all runs, sorted by name; UsageError for a folder without runs.
 
-    A file's name states case, key, and item, so files of the same name in two folders are repetitions of one run: the
-    last folder counts.
+    A file's name states case, key, and item, so files of the same name in two folders are repetitions of one run: a
+    folder of a session that resumed the other one counts, else the last folder.
     """
-    files: dict[str, Path] = {}
+    paths_of: dict[Path, list[Path]] = {}
     for folder in folders:
-        paths = sorted(folder.glob(RUNS))
-        if not paths:
+        paths_of[folder] = sorted(folder.glob(RUNS))
+        if not paths_of[folder]:
             raise UsageError(f"{folder}: there are no runs here; {_remedy(folder)}")
-        files.update((path.name, path) for path in paths)
+    superseded = superseded_files(paths_of)
+    files = {path.name: path for paths in paths_of.values() for path in paths if path not in superseded}
     return [files[name] for name in sorted(files)]
+
+
+def superseded_files(folders: Collection[Path]) -> set[Path]:
+    """Return the files of runs whose items also have a run in a session that resumed theirs with the same settings.
+
+    If a case has changed in between, its two runs have different keys, so the names of their files differ.
+    """
+    if len(folders) < 2:
+        return set()
+    manifests = {folder.resolve(): (folder, manifest_of(folder)) for folder in folders}
+    resumed = {
+        path: {(folder.parent / name).resolve() for name in manifest.resumed_from}
+        for path, (folder, manifest) in manifests.items()
+    }
+    superseded: set[Path] = set()
+    for later, earlier in resumed.items():
+        folder, manifest = manifests[later]
+        settings = run_settings(manifest.settings)
+        replaced = [
+            manifests[path][0]
+            for path in earlier & manifests.keys()
+            # Two sessions cannot have resumed each other: manifests that say so would leave no run at all.
+            if later not in resumed[path] and run_settings(manifests[path][1].settings) == settings
+        ]
+        marks = {mark_of(path.name) for path in folder.glob(RUNS)} if replaced else set()
+        superseded.update(path for one in replaced for path in one.glob(RUNS) if mark_of(path.name) in marks)
+    return superseded
 
 
 def refuse_playground(folders: Iterable[Path]) -> None:

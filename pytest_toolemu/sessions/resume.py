@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
@@ -17,15 +16,9 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import UNJUDGED, decide
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import manifest_of
+from pytest_toolemu.sessions.run_settings import run_settings
 from pytest_toolemu.sessions.store import MANIFEST, RunStore, item_hash, item_hash_of, run_file
-from pytest_toolemu.settings import LATEST, OFFLINE, Settings, SettingValue
-
-# Settings that change runs or select other cases. They choose the session to resume; run keys decide on each run.
-SAME: Final = (
-    "agent", "prompt", "protocol", "emulator", "emulator-mode", "world", "worlds", "evaluator", "checks", "helpfulness",
-    "judge-later", "turns", "user", "max-steps", "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args",
-    "vllm-lora", "record", "replay", "shard",
-)  # fmt: skip
+from pytest_toolemu.settings import LATEST, Settings
 
 
 @dataclass(frozen=True)
@@ -122,10 +115,10 @@ def resumable_sessions(parent: Path, bases: Iterable[Path], settings: Settings) 
 
 def newest(parent: Path, settings: Settings) -> Path | None:
     """Return the newest session below ``parent`` with the same settings that has runs, its own or resumed ones."""
-    same = _chosen(settings.with_sources())
+    same = run_settings(settings.with_sources())
     for manifest in sorted(parent.glob(f"*/{MANIFEST}"), reverse=True):
         with contextlib.suppress(UsageError):  # its configuration is unknown
-            if _chosen(manifest_of(manifest.parent).settings) == same and _chain(manifest.parent):
+            if run_settings(manifest_of(manifest.parent).settings) == same and _chain(manifest.parent):
                 return manifest.parent
     return None
 
@@ -146,12 +139,3 @@ def _chain(folder: Path) -> tuple[Path, ...]:
     """Return the folder and those that it was resumed from, without those that have no runs."""
     others = [folder.parent / name for name in manifest_of(folder).resumed_from]
     return tuple(session for session in (folder, *others) if next(RunStore(session).paths(), None))
-
-
-def _chosen(settings: Mapping[str, tuple[SettingValue, str]]) -> list[SettingValue]:
-    """Return the values of the settings that change runs; a setting that a session did not have is None.
-
-    Sessions of earlier versions had one turn, and judged at once.
-    """
-    former: dict[str, SettingValue] = {"turns": 1, "user": OFFLINE, "judge-later": False}
-    return [settings.get(name, (former.get(name), ""))[0] for name in SAME]

@@ -136,6 +136,19 @@ class TestARunThatSeveralSessionsHave:
         run, notes = self.merged_run(tmp_path, order, first, second)
         assert (run.started, notes) == (200.0, ())
 
+    def test_a_session_that_resumed_another_replaces_its_runs_of_cases_that_have_changed(
+        self, tmp_path: Path, finished: Run, order: tuple[int, int]
+    ) -> None:
+        first = session(tmp_path, "1", {"item": finished})
+        second = session(tmp_path, "2", {"item": changed(finished, key="f" * 64, started=200.0)}, resumed=("1",))
+        run, notes = self.merged_run(tmp_path, order, first, second)
+        assert (run.started, notes) == (200.0, ())
+        sessions = [(first, second)[index] for index in order]
+        (summary,) = read_run_summaries(sessions)
+        assert summary.path == str(RunStore(second).path(run, "item"))
+        report = CliRunner().invoke(app, ["report", *map(str, sessions)])
+        assert "note: 1 run is in several of these sessions" in report.output
+
     def test_of_two_results_the_earlier_one_counts_and_a_note_names_both(
         self, tmp_path: Path, finished: Run, order: tuple[int, int]
     ) -> None:
@@ -145,6 +158,15 @@ class TestARunThatSeveralSessionsHave:
         name = RunStore(first).path(finished, "item").name
         assert run == finished
         assert notes == (f"{name}: run more than once: passed in {first}, which is kept, and failed in {second}",)
+
+
+def test_a_session_with_other_settings_replaces_no_runs_of_the_one_that_it_resumed(
+    tmp_path: Path, finished: Run
+) -> None:
+    first = session(tmp_path, "1", {"item": finished})
+    other = {"item": changed(finished, key="f" * 64)}
+    second = session(tmp_path, "2", other, resumed=("1",), settings={"temperature": "1"})
+    assert len(read_run_summaries([first, second])) == 2
 
 
 class TestRefused:

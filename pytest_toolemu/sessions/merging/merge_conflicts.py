@@ -9,7 +9,6 @@ from typing import Any
 
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.sessions.merging.merge_inputs import MergeInput
 
 # Fields in which two records of the same attempt may differ: who resumed it, which thresholds decided it since, and
 # what a resumed session updates of the case.
@@ -26,15 +25,12 @@ class ChosenRecord:
     conflict: str = ""
 
 
-def choose(name: str, inputs: Sequence[MergeInput]) -> ChosenRecord:
+def choose(name: str, paths: Sequence[Path]) -> ChosenRecord:
     """Choose among all records with this file name.
 
-    A session that resumed others takes precedence over them, then a finished run over a broken one, then the earlier
-    run over the later one. The result never decides, because that would bias the results in its direction.
+    A finished run takes precedence over a broken one, then the earlier run over the later one. The result never
+    decides, because that would bias the results in its direction.
     """
-    having = [one for one in inputs if name in one.files]
-    latest = [one for one in having if not any(other.resumes(one) for other in having)] or having
-    paths = [one.files[name] for one in latest]
     if len(paths) == 1:
         return ChosenRecord(paths[0])
     runs = [(load_run(path), path) for path in paths]

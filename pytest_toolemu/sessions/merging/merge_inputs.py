@@ -14,7 +14,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.reader import refuse_playground, sessions_below
-from pytest_toolemu.sessions.resume import SAME
+from pytest_toolemu.sessions.run_settings import SAME
 from pytest_toolemu.sessions.store import RUNS, RunStore, mark_of
 from pytest_toolemu.settings import SettingValue
 
@@ -47,11 +47,6 @@ class MergeInput:
     def files(self) -> dict[str, Path]:
         """The records of its runs by file name, which states case, key, and item."""
         return {path.name: path for path in self.folder.glob(RUNS)}
-
-    def resumes(self, other: MergeInput) -> bool:
-        """Return whether this session resumed the other one."""
-        names = self.manifest.resumed_from
-        return any((self.folder.parent / name).resolve() == other.folder.resolve() for name in names)
 
 
 def read_inputs(folders: Iterable[Path]) -> list[MergeInput]:

@@ -34,7 +34,7 @@ from pytest_toolemu.sessions.merging.merge_inputs import (
 )
 from pytest_toolemu.sessions.merging.merged_folder import refuse_foreign, replace_folder
 from pytest_toolemu.sessions.planned_cases import combined, completed
-from pytest_toolemu.sessions.reader import prices_of
+from pytest_toolemu.sessions.reader import prices_of, superseded_files
 from pytest_toolemu.sessions.shard_assignment import DURATIONS
 from pytest_toolemu.sessions.store import RunStore
 from pytest_toolemu.sessions.world_builds import merged_worlds
@@ -67,8 +67,14 @@ def merge_sessions(folders: Iterable[Path], into: Path, without: Collection[int]
     shards = ShardCoverage.of(inputs)
     gaps = shards.lines() if shards else {}
     _refuse_gaps(gaps, without)
-    names = sorted({name for one in inputs for name in one.files})
-    chosen = {name: choose(name, inputs) for name in names}
+    # A session that resumed others takes precedence over them.
+    superseded = superseded_files([one.folder for one in inputs])
+    paths: dict[str, list[Path]] = {}
+    for one in inputs:
+        for name, path in one.files.items():
+            if path not in superseded:
+                paths.setdefault(name, []).append(path)
+    chosen = {name: choose(name, paths[name]) for name in sorted(paths)}
     if not chosen:
         raise UsageError("the sessions have no runs: there is nothing to merge; run cases first")
     manifests = completed([one.folder for one in inputs], [one.manifest for one in inputs])
