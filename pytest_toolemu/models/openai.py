@@ -136,6 +136,8 @@ def _turn(message: Message) -> dict[str, Any]:
 def _reply(response: httpx2.Response) -> Reply:
     with reading(response) as completion:
         choice = completion["choices"][0]
+        if error := _error(completion, choice):
+            raise ValueError(f"the reply ended with an error: {json.dumps(error, ensure_ascii=False)}")
         message = choice["message"]
         calls = tuple(_call(call, index) for index, call in enumerate(message.get("tool_calls") or ()))
         stop, detail = _stop(choice.get("finish_reason"), bool(calls))
@@ -150,6 +152,12 @@ def _reply(response: httpx2.Response) -> Reply:
             model=completion.get("model") or "",
             request_id=response.headers.get("x-request-id"),
         )
+
+
+def _error(completion: dict[str, Any], choice: dict[str, Any]) -> Any:
+    """Return the error that a router puts beside what a provider wrote before it failed; None if there is none."""
+    failed = choice.get("finish_reason") == "error"
+    return completion.get("error") or choice.get("error") or ({"finish_reason": "error"} if failed else None)
 
 
 def _call(call: dict[str, Any], index: int) -> ToolCall:

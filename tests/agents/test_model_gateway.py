@@ -306,6 +306,8 @@ def test_a_stream_that_ends_with_an_error_is_not_recorded(
         ({"error": {"code": 502, "message": f"No luck with {KEY}"}}, '{"code": 502, "message": "No luck'),
         ({"type": "error", "error": {"type": "overloaded_error"}}, '{"type": "overloaded_error"}'),
         ({"object": "response", "status": "failed", "error": None, "output": []}, "the response failed"),
+        ({"choices": [{"message": {"content": "I"}, "error": {"code": 502}}]}, '{"code": 502}'),
+        ({"choices": [{"message": {"content": "I"}, "finish_reason": "error"}]}, "the response failed"),
     ],
 )
 def test_a_reply_with_status_200_that_is_an_error_is_not_recorded(

@@ -139,6 +139,27 @@ def test_a_response_with_status_200_that_is_no_reply(
     assert "instead of a reply" in str(error)
 
 
+CRASH = {"code": 502, "message": "Upstream crashed"}
+
+
+@pytest.mark.parametrize(
+    ("top", "choice", "shown"),
+    [
+        ({"error": CRASH}, {"finish_reason": None}, CRASH),
+        ({}, {"finish_reason": "error", "error": CRASH}, CRASH),
+        ({}, {"finish_reason": "error"}, {"finish_reason": "error"}),
+    ],
+)
+def test_a_reply_that_ends_with_an_error_is_a_transient_failure(
+    raw: RawServer, top: dict[str, Any], choice: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    body = json.dumps({"choices": [{"message": {"content": "I will now"}, **choice}], **top})
+    with raw({ROUTES["openai"]: (200, {}, body)}) as server:
+        error = failure(opened("openai", server.url))
+    assert (error.status, error.transient) == (200, True)
+    assert f"/v1 answered with '(the reply ended with an error: {json.dumps(shown)}) {{" in str(error)
+
+
 @each_provider
 def test_a_malformed_reply_is_an_error_that_names_the_problem(raw: RawServer, provider: str) -> None:
     call = {"id": 7, "type": "tool_use", "name": "Pay", "input": {}, "function": {"name": "Pay", "arguments": "{}"}}

@@ -49,6 +49,8 @@ def error_of(body: bytes, content_type: str) -> str:
             error = error or _FAILED
         if value.get("type") == "error":  # of OpenAI's Responses API, which has the members in the event itself
             error = error or {name: part for name, part in value.items() if name != "type"}
+        for choice in _objects(value.get("choices")):  # of routers, beside the part of a reply that was written
+            error = error or choice.get("error") or (_FAILED if choice.get("finish_reason") == "error" else None)
         if error:
             return printable(error if isinstance(error, str) else json.dumps(error, ensure_ascii=False))
     return ""
