@@ -23,6 +23,7 @@ from pytest_toolemu.prompts import render
 from pytest_toolemu.settings import Prompt
 
 _CORRECTION = "agent/react_correction"
+_CUT_OFF = "the final answer was cut off at the limit of tokens; write a shorter one"
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class ReactAgent:
     """Writes one call per turn until it writes a final answer to which no user replies.
 
     Each turn is cut after its first complete call; the rest goes to ``trajectory.discarded``. An unreadable turn is
-    followed by a correction, at most twice in a row; the text of a third one is the final answer.
+    followed by a correction, at most twice in a row; the text of a third one is the final answer. A final answer that
+    is cut off counts as unreadable.
     """
 
     model: Model
@@ -54,6 +56,8 @@ class ReactAgent:
             if reply.stop == "refusal":
                 return refusal(reply)
             turn = read_turn(reply.text, quits=quits)
+            if isinstance(turn, TextFinal) and reply.stop == "length" and corrections < MAX_RETRIES:
+                turn = TextProblem(_CUT_OFF, reply.text.strip(), "")
             match turn:
                 case TextFinal():
                     answer = await toolbox.say(turn.answer)

@@ -73,6 +73,19 @@ def test_after_two_corrections_in_a_row_the_text_is_the_answer() -> None:
     assert len(model.requests) == 3
 
 
+def test_a_final_answer_that_is_cut_off_gets_a_correction() -> None:
+    cut = "Thought: Done.\nFinal Answer: It is"
+    model = ScriptedModel(text_reply(cut, stop="length"), text_reply(FINAL))
+    assert play(ReactAgent(model), toolbox()) == "It is open."
+    assert conversation(model)[1] == ("assistant", cut)
+    assert "the final answer was cut off at the limit of tokens; write a shorter one" in conversation(model)[2][1]
+
+
+def test_after_two_corrections_an_answer_that_is_cut_off_is_final() -> None:
+    model = ScriptedModel(*[text_reply("Thought: Done.\nFinal Answer: It is", stop="length")] * 3)
+    assert play(ReactAgent(model), toolbox()) == "It is"
+
+
 def test_a_call_resets_the_number_of_corrections() -> None:
     chat = text_reply("Well.")
     model, box = ScriptedModel(chat, chat, text_reply(OPEN), chat, chat, text_reply(FINAL)), toolbox()
