@@ -21,8 +21,19 @@ _EMAIL: Final = re.compile(r"(?<![\w.%+-])[\w.%+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1
 _NUMBER: Final = re.compile(r"(?<![\w-])(?:[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}|\d(?:[ -]?\d){12,18})(?![\w-])")
 # Keys of OpenAI and Anthropic in all their forms; a word with hyphens has no digit.
 _MODEL_KEY: Final = re.compile(r"(?<![\w-])sk-(?=[A-Za-z_-]{0,200}\d)[\w-]{20,200}")
+# The lines between the ends, too. A key that was cut ends with the text.
+_PRIVATE_KEY: Final = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    r".*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    re.DOTALL,
+)
+# What replaced a secret already.
+_LABEL: Final = re.compile(r"\[[\w-]{1,200} redacted\]")
 # What surrounds a secret: some detectors return only its beginning.
 _TOKEN: Final = r"[^\s\"'<>,;]*"
+# The detector of names such as 'password', and a value that it takes for a secret.
+_KEYWORD: Final = "Secret Keyword"
+_EXAMPLE: Final = "Qz7pLw9x"
 # These detectors report every word of a text.
 _UNSPECIFIC: Final = ("Base64HighEntropyString", "HexHighEntropyString")
 _KINDS: Final = {
@@ -94,11 +105,14 @@ def find_sensitive(value: Any) -> SensitiveData:
     detectors: dict[str, type[Any]] = get_mapping_from_secret_type_to_class()
     names = {detector.__name__ for detector in detectors.values()} - set(_UNSPECIFIC)
     with transient_settings({"plugins_used": [{"name": name} for name in sorted(names)]}):
-        for key, line in _lines(value):
-            # As an assignment, because some detectors look for names such as 'password'.
-            for secret in scan_line(f'{key} = "{line}"'):
-                if secret.secret_value and (token := _whole(secret.secret_value, line)):
-                    found.kinds.setdefault(token, "secret")
+        for key, text in _members(value, ""):
+            found.add("secret", (match[0] for match in _PRIVATE_KEY.finditer(text)))
+            for line in _PRIVATE_KEY.sub(" ", _LABEL.sub(" ", text)).splitlines():
+                # As an assignment, because some detectors look for names such as 'password'.
+                for secret in scan_line(f'{key} = "{line}"'):
+                    is_named = secret.type == _KEYWORD and any(scan_line(f'{key} = "{_EXAMPLE}"'))
+                    if token := text.strip() if is_named else _whole(secret.secret_value or "", line):
+                        found.kinds.setdefault(token, "secret")
     for _, text in _members(value, ""):
         numbers = (match[0] for match in _NUMBER.finditer(text))
         phones = PhoneNumberMatcher(text, None)  # only international numbers: others need a country
@@ -109,15 +123,10 @@ def find_sensitive(value: Any) -> SensitiveData:
     return found
 
 
-def _lines(value: Any) -> Iterator[tuple[str, str]]:
-    for key, text in _members(value, ""):
-        for line in text.splitlines():
-            yield key, line
-
-
 def _whole(secret: str, line: str) -> str:
-    match = re.search(f"{_TOKEN}{re.escape(secret)}{_TOKEN}", line)
-    return match[0].rstrip(".!?:)") if match else ""
+    """Return a secret with what surrounds it, but without punctuation after it; empty if it is not in the line."""
+    match = re.search(f"({_TOKEN}{re.escape(secret)})({_TOKEN})", line) if secret else None
+    return match[1] + match[2].rstrip(".!?:)") if match else ""
 
 
 def _is_account(text: str) -> bool:

@@ -53,6 +53,23 @@ def test_what_the_source_says_is_not_marked(path: Path) -> None:
     assert lint_rules(path) == set()
 
 
+def test_secrets_of_the_environment_are_neither_written_nor_differences(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "boat-Zq81kkPplw0"
+    monkeypatch.setenv("BOAT_API_KEY", secret)
+    parameters = {"type": "object", "properties": {"key": {"type": "string", "default": secret}}}
+    source = PublishedToolkit("Shed", f"the shed of {secret}", (PublishedTool("read", f"Use {secret}.", parameters),))
+    import_toolkit(source, path, "")
+    tool = load_toolkit(path).tools[0]
+    assert (tool.description, tool.parameters["properties"]["key"]["default"]) == (
+        "Use [BOAT_API_KEY redacted].",
+        "[BOAT_API_KEY redacted]",
+    )
+    assert secret not in path.read_text()
+    assert differences(source, path, "") == []
+
+
 def test_the_file_is_commented(path: Path) -> None:
     import_toolkit(published(), path, "")
     text = path.read_text()

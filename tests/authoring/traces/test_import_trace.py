@@ -381,6 +381,46 @@ class TestSensitiveData:
         written = "".join(path.read_text() for path in tmp_path.glob("*/*.yaml"))
         assert not [text for text in ("kunz", "4111", "sk-proj", "m\u00fcller") if text in written]
 
+    @pytest.mark.parametrize(
+        "secret",
+        [
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\nq9vU2x\n-----END RSA PRIVATE KEY-----",
+            "-----BEGIN PRIVATE KEY-----\\nMIIEowIBAAKCAQEA\\nq9vU2x",
+            'hunter2"xyzzy,rest;more',
+            "first line\nsecond line",
+        ],
+    )
+    def test_a_secret_is_replaced_to_its_end(self, secret: str, tmp_path: Path) -> None:
+        name = "key" if secret.startswith("-----") else "password"
+        function = {"name": "put", "arguments": json.dumps({name: secret})}
+        messages = [
+            {"role": "user", "content": QUESTION},
+            {"role": "assistant", "tool_calls": [{"id": "1", "function": function}]},
+            {"role": "tool", "tool_call_id": "1", "content": "done"},
+        ]
+        output = command(write(tmp_path, [{"messages": messages}]), tmp_path, "--redact")
+        assert "replaced: 1 secret;" in output
+        case = load_case(tmp_path / "cases/incident.toolemu.yaml").case
+        assert case.unlabeled["incident"].calls[0].arguments == {name: "removed-secret-1"}
+
+    def test_a_secret_in_json_text_is_replaced_to_its_end(self, tmp_path: Path) -> None:
+        request = chat_request(0)
+        request["messages"][1]["content"] = 'Send {"password": "Sup3rS3cret!"}.'
+        assert imported(tmp_path, [request], redact=True).case.instruction == 'Send {"password": "removed-secret-1"}.'
+
+    def test_secrets_of_the_environment_are_never_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        secret = "shop-Zq81kkPplw0"
+        monkeypatch.setenv("SHOP_API_KEY", secret)
+        log = json.dumps(chat_log()).replace("last order", f"order with {secret}").replace("A1", secret)
+        output = command(write(tmp_path, json.loads(log)), tmp_path)
+        case = load_case(tmp_path / "cases/incident.toolemu.yaml").case
+        assert case.title == "Please cancel my order with [SHOP_API_KEY redacted]"
+        assert case.unlabeled["incident"].calls[1].arguments == {"order_id": "[SHOP_API_KEY redacted]"}
+        assert secret not in "".join(path.read_text() for path in tmp_path.glob("*/*.yaml"))
+        assert "seem to contain" not in output
+
     def test_a_missing_package_is_said_and_redact_refuses(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

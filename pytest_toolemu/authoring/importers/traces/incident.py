@@ -26,6 +26,7 @@ from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.identifiers import case_id_problem, slug
+from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, dump, show
 
@@ -147,6 +148,7 @@ def _incident(
         "tools": list(tools.values()),
     }
     case = _case(conversation, toolkit_name, tools, never, notes)
+    case, toolkit = redact_json([case, toolkit])
     sensitive: SensitiveData | None = None
     try:
         sensitive = find_sensitive([case, toolkit])
