@@ -103,11 +103,68 @@ def test_an_endpoint_that_the_agents_client_cannot_reach_is_named() -> None:
     assert error.traceback == ""
 
 
-def test_the_traceback_of_a_wrapped_client_error_has_only_the_agents_lines() -> None:
+class LiteServiceError(openai.APIStatusError):
+    """An error of a framework that derives its errors from those of the SDK."""
+
+
+@pytest.mark.parametrize(("status", "origin"), [(503, "provider"), (400, "agent")])
+@pytest.mark.parametrize("form", ["wrapped", "wrapped twice", "derived"])
+def test_errors_of_frameworks_are_attributed_like_those_of_the_client_in_them(
+    loopback: Loopback, form: str, status: int, origin: str
+) -> None:
+    url = loopback(replies([Fault(status=status, message="no")])).url
+
     async def agent(_task: Task, _toolbox: Toolbox) -> str:
+        client = openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0)
+        try:
+            await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+        except openai.APIStatusError as error:
+            if form == "derived":
+                raise LiteServiceError(str(error), response=error.response, body=None) from None
+            failure = RuntimeError("no turn")
+            failure.__cause__ = error
+            if form == "wrapped":
+                raise failure  # noqa: B904
+            raise LookupError("no answer") from failure
+        return "Done."
+
+    error = broken(run(agent))
+    assert error.origin == origin
+    if origin == "provider":
+        type_, start = {
+            "wrapped": ("RuntimeError", "no turn: InternalServerError: "),
+            "wrapped twice": ("LookupError", "no answer: InternalServerError: "),
+            "derived": ("LiteServiceError", ""),
+        }[form]
+        assert (error.type, error.status, error.traceback) == (type_, 503, "")
+        assert error.message.startswith(f"{start}Error code: 503 - ")
+
+
+def test_causes_in_a_cycle_and_mistakes_in_a_handler_are_the_agents() -> None:
+    async def agent(_task: Task, _toolbox: Toolbox) -> str:
+        first, second = ValueError("first"), ValueError("second")
+        first.__cause__, second.__cause__ = second, first
+        raise first
+
+    async def handler(_task: Task, _toolbox: Toolbox) -> str:
         client = openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:9/v1", max_retries=0)
         try:
             await client.models.list()
+        except openai.OpenAIError as error:
+            return str(error.args[7])
+        return "Done."
+
+    assert broken(run(agent)).origin == "agent"
+    assert broken(run(handler)).origin == "agent"
+
+
+def test_the_traceback_of_a_wrapped_client_error_has_only_the_agents_lines(loopback: Loopback) -> None:
+    url = loopback(replies([Fault(status=400)])).url
+
+    async def agent(_task: Task, _toolbox: Toolbox) -> str:
+        client = openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0)
+        try:
+            await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
         except openai.OpenAIError as error:
             raise RuntimeError("the agent gave up") from error
         return "Done."
@@ -115,5 +172,5 @@ def test_the_traceback_of_a_wrapped_client_error_has_only_the_agents_lines() -> 
     error = broken(run(agent))
     assert error.origin == "agent"
     assert "the agent gave up" in error.traceback
-    assert "APIConnectionError" in error.traceback
+    assert "BadRequestError" in error.traceback
     assert error.traceback.count("site-packages") == 0

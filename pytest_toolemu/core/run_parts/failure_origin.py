@@ -11,7 +11,7 @@ from typing import Any, Final
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run import ErrorInfo, Origin
 from pytest_toolemu.core.toolbox import printable
-from pytest_toolemu.errors import AgentProgramError, ModelError
+from pytest_toolemu.errors import AgentProgramError, ModelError, ToolemuError
 from pytest_toolemu.formats.exception_text import exception_text
 
 # SDKs that an agent may use directly, and the libraries they send their requests with.
@@ -19,6 +19,8 @@ _SDKS: Final = frozenset({"openai", "anthropic"})
 _TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "anyio"})
 # HTTP statuses that mean an endpoint cannot be used at all, as opposed to a request that is not valid.
 _UNUSABLE: Final = frozenset({401, 402, 403, 404, 408, 429})
+# Exceptions in a chain of causes; frameworks wrap an SDK's error once or twice.
+_MAX_CAUSES: Final = 20
 _PACKAGE_FOLDER: Final = str(Path(__file__).parents[2])
 
 
@@ -49,7 +51,11 @@ def error_info(error: BaseException, origin: Origin) -> ErrorInfo:
     status = _status(error)
     message = exception_text(error)
     if origin == "provider":
-        message = " ".join(f"{message}{_server(error)}".split())
+        client_error = _client_error(error) or error
+        status = _status(client_error)
+        cause = exception_text(client_error)
+        cause = "" if cause in message else f": {type(client_error).__name__}: {cause}"
+        message = " ".join(f"{message}{cause}{_server(client_error)}".split())
     return ErrorInfo(
         type=type(error).__name__, message=printable(message), traceback=printable(text), origin=origin, status=status
     )
@@ -57,7 +63,7 @@ def error_info(error: BaseException, origin: Origin) -> ErrorInfo:
 
 def _server(error: BaseException) -> str:
     """Return the server that an SDK could not reach, and why, as the SDK's message omits both; empty for others."""
-    if _package(error) not in _SDKS or _status(error) is not None:
+    if not _class_of(error, _SDKS) or _status(error) is not None:
         return ""
     url = getattr(getattr(error, "request", None), "url", None)
     host = f"{url.scheme}://{url.netloc.decode()}" if url is not None else ""
@@ -69,12 +75,37 @@ def _is_outage(error: BaseException) -> bool:
 
     A request that the endpoint rejects as not valid is the agent's failure, not an outage.
     """
-    if _package(error) not in _SDKS | _TRANSPORTS:
+    client_error = _client_error(error)
+    if client_error is None:
         return False
-    status = _status(error)
+    status = _status(client_error)
     if status is None:
-        return any(word in type(error).__name__ for word in ("Connect", "Timeout", "Network", "Protocol", "Proxy"))
+        name = _class_of(client_error, _SDKS | _TRANSPORTS)
+        return any(word in name for word in ("Connect", "Timeout", "Network", "Protocol", "Proxy"))
     return status in _UNUSABLE or status >= 500
+
+
+def _client_error(error: BaseException) -> BaseException | None:
+    """Return the first error of an SDK or its transport in a chain of causes: frameworks raise their own from it.
+
+    An exception during the handling of such an error is no part of the chain, because it may be the agent's mistake.
+    """
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):  # causes can be a cycle
+        if isinstance(cause, ToolemuError):  # which states its origin itself
+            return None
+        if cause is None or _class_of(cause, _SDKS | _TRANSPORTS):
+            return cause
+        cause = cause.__cause__
+    return None
+
+
+def _class_of(error: BaseException, packages: frozenset[str]) -> str:
+    """Return the name of the first class of an exception that is of these packages; empty if there is none.
+
+    Some frameworks, such as LiteLLM, derive their errors from those of an SDK.
+    """
+    return next((kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in packages), "")
 
 
 def _status(error: BaseException) -> int | None:
@@ -83,10 +114,6 @@ def _status(error: BaseException) -> int | None:
     except Exception:  # a property of an agent's own class
         return None
     return status if isinstance(status, int) else None
-
-
-def _package(error: BaseException) -> str:
-    return type(error).__module__.partition(".")[0]
 
 
 def _is_built_in(agent: Any) -> bool:
