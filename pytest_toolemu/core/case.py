@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field, field_validator
 
-from pytest_toolemu.core.case_parts.call_patterns import call_schema
+from pytest_toolemu.core.case_parts.call_patterns import call_schema, form_of, with_defaults
 from pytest_toolemu.core.case_parts.case_conversation import CaseConversation
 from pytest_toolemu.core.case_parts.case_proof import CaseProof
 from pytest_toolemu.core.case_parts.case_rules import CallPattern, Check, Pin
@@ -235,13 +235,26 @@ class ResolvedCase:
     def matches(self, pattern: Pin | CallPattern, tool: str, arguments: Any) -> bool:
         """Return whether the pin or check is about calls of ``tool`` (``Toolkit.Tool``) with these arguments.
 
+        Plain values also match an argument that the agent left out because it is the default: both calls do the same.
         Raise SlowExpressionError if a regular expression takes too long.
         """
         names = (pattern.tool,) if isinstance(pattern, Pin) else pattern.tools
         if tool not in names:
             return False
         specification = self._tools_in_files.get(tool)
-        return matches(call_schema(pattern.arguments, specification.parameters if specification else {}), arguments)
+        parameters = specification.parameters if specification else {}
+        schema = call_schema(pattern.arguments, parameters)
+        if matches(schema, arguments):
+            return True
+        if (
+            specification is None
+            or not isinstance(arguments, dict)
+            or form_of(pattern.arguments, parameters) != "plain"
+        ):
+            return False
+        if specification.operation is not None and specification.operation.update is not None:
+            return False  # an absent argument changes nothing then, also if it has a default
+        return matches(schema, with_defaults(arguments, parameters))
 
     def callable_name(self, dotted: str) -> str:
         """Return the name that agents use for ``Toolkit.Tool``. Raise KeyError if the case has no such tool."""

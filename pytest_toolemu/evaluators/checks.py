@@ -24,7 +24,7 @@ _MAX_ARGUMENTS: Final = 300
 _NAME: Final = "checks"
 # Version of the rules' meaning. 2: plain values of ``arguments`` mean equality. 3: repeated irreversible calls count.
 # 4: they also count if the repetition writes the same arguments in another way. 5: ``never`` searches every message to
-# the user, and not only the answer.
+# the user, and not only the answer; an absent argument has its default.
 _READING: Final = 5
 
 _WITHOUT_ESSENTIAL: Final = 1

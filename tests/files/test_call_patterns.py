@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_parts.call_patterns import argument_problems, call_schema, explicit, form_of
+from pytest_toolemu.core.case_parts.case_rules import CallPattern
+from pytest_toolemu.core.toolkit import Tool, Toolkit
+from pytest_toolemu.core.world.declarations import Operation
 from pytest_toolemu.formats.json_schema import conforms
 
 Json = dict[str, Any]
@@ -63,6 +68,53 @@ FORM: Json = {  # a tool whose parameters are called like keywords of JSON Schem
 def test_plain_values_must_be_equal_and_a_schema_is_applied(arguments: Json, call: Any, expected: bool) -> None:
     assert argument_problems(arguments, PAY, "Club.Pay") == []
     assert conforms(call_schema(arguments, PAY), call) is expected
+
+
+SHARE: Json = {
+    "type": "object",
+    "properties": {
+        "file": {"type": "string"},
+        "visibility": {"type": ["string", "null"], "default": "public"},
+        "until": {"$ref": "#/$defs/until"},
+        "note": True,
+    },
+    "$defs": {"until": {"type": "string", "default": "always"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call", "expected"),
+    [
+        ({"visibility": "public"}, {"file": "a"}, True),
+        ({"visibility": "public"}, {"visibility": None}, True),
+        ({"visibility": "public"}, {"visibility": "team"}, False),
+        ({"visibility": None}, {"visibility": None}, True),
+        ({"visibility": None}, {}, False),
+        ({"visibility": "team"}, {}, False),
+        ({"until": "always", "file": "a"}, {"file": "a"}, True),
+        ({"note": "x"}, {}, False),
+        ({"visibility": "public"}, "no object", False),
+        ({"schema": {"properties": {"visibility": {"const": "public"}}, "required": ["visibility"]}}, {}, False),
+    ],
+)
+def test_a_plain_value_matches_the_default_of_an_absent_argument(arguments: Json, call: Any, expected: bool) -> None:
+    assert resolved().matches(CallPattern(tool="Drive.Share", arguments=arguments), "Drive.Share", call) is expected
+
+
+def test_an_absent_argument_of_an_update_has_no_default() -> None:
+    pattern = CallPattern(tool="Drive.Share", arguments={"visibility": "public"})
+    assert not resolved(Operation(update="file")).matches(pattern, "Drive.Share", {"file": "a"})
+
+
+def resolved(operation: Operation | None = None) -> ResolvedCase:
+    returns: Json = {"type": "object", "properties": {}}
+    share = Tool(
+        name="Share", description="Share.", parameters=SHARE, returns=returns, effect="write", operation=operation
+    )
+    drive = Toolkit(name="Drive", title="Drive", category="files", description="Files.", tools=(share,))
+    return ResolvedCase(
+        Case(title="Share", toolkits=("Drive",), instruction="Share."), (drive,), Path("a.toolemu.yaml")
+    )
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,16 @@ def call_schema(arguments: Json, parameters: Json) -> Json:
     return dict(arguments[SCHEMA]) if form == "schema" else arguments
 
 
+def with_defaults(call: Json, parameters: Json) -> Json:
+    """Return the arguments of a call in which each one that is absent or null has its default, if it has one."""
+    members = parameters.get("properties", {})
+    schemas = {name: _resolved(schema, parameters) for name, schema in members.items() if call.get(name) is None}
+    defaults = {
+        name: schema["default"] for name, schema in schemas.items() if isinstance(schema, dict) and "default" in schema
+    }
+    return {**call, **defaults}
+
+
 def argument_problems(arguments: Json, parameters: Json, tool: str) -> list[tuple[Loc, str]]:
     """Return the problems of ``arguments``, each as a location in them and a message; messages name the ``tool``."""
     form = form_of(arguments, parameters)
