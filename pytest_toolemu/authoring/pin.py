@@ -37,8 +37,8 @@ class PinnedCase:
 def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
     """Add a stored run's observations to its case file, or write a copy of the case with them to ``target``.
 
-    Raise UsageError if the run or its case file does not exist, and DocumentError if the pins would make the case
-    invalid.
+    Raise UsageError if the run or its case file does not exist, or another file would be replaced, and DocumentError
+    if the pins would make the case invalid.
     """
     run = _run(record)
     source = Path(run.case_path)
@@ -58,6 +58,8 @@ def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
     text, comments_kept = with_pins(old, added)
     # Check it before it is written, at the path of the copy, whose location determines which toolkits it finds.
     build_case(Document.parse(text, path))
+    if path.exists() and not path.samefile(source) and path.read_bytes() != text.encode():
+        raise UsageError(f"--to {target}: {path} already exists and was not changed; name another file, or delete it")
     if not comments_kept:
         notes.append("comments between pins could not be kept")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -330,6 +330,20 @@ def test_the_command_counts_its_notes_and_names_the_places_on_request(tmp_path: 
     assert "left out: 5 (Room0, Room1, Room2, Room3, Room4)" in detailed.output
 
 
+def test_changed_files_are_not_replaced(folder: Path, tmp_path: Path) -> None:
+    convert(tmp_path / "assets", folder)  # unchanged files are written again
+    path = folder / "toolkits" / "PostRoom.toolkit.yaml"
+    path.write_text(path.read_text() + "# by hand\n")
+    before = path.read_text()
+    write_assets(tmp_path / "assets", [toolkit(toolkit="Attic", name_for_model="Attic"), toolkit()], [case()])
+    with pytest.raises(UsageError) as caught:
+        convert(tmp_path / "assets", folder)
+    assert str(caught.value) == (
+        f"{path}: already exists with another content and was not changed; choose another folder, or delete it"
+    )
+    assert [path.read_text() for path in (folder / "toolkits").iterdir()] == [before]
+
+
 def test_a_case_is_converted() -> None:
     long = "Please " + "look again and " * 10 + "end."
     imported = case_of(case(**{"User Instruction": long}), {})

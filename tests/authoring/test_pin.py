@@ -156,6 +156,20 @@ def test_a_copy_into_a_folder_keeps_the_name_of_the_case(recorded_run: Ran, tmp_
     assert pin_run(record, tmp_path / "more").path == tmp_path / "more" / "anna.toolemu.yaml"
 
 
+def test_a_copy_does_not_replace_another_file(recorded_run: Ran, tmp_path: Path) -> None:
+    path, record = recorded_run(HEAD, [LOOK])
+    copy = tmp_path / "precious.toolemu.yaml"
+    copy.write_text(HEAD + TAIL)
+    with pytest.raises(UsageError) as caught:
+        pin_run(record, copy)
+    assert str(caught.value) == (
+        f"--to {copy}: {copy} already exists and was not changed; name another file, or delete it"
+    )
+    assert copy.read_text() == HEAD + TAIL
+    copy.unlink()
+    assert [pin_run(record, target).added for target in (copy, copy, path)] == [1, 1, 1]
+
+
 def test_a_copy_without_the_suffix_of_a_case_is_refused(recorded_run: Ran, tmp_path: Path) -> None:
     _, record = recorded_run(HEAD, [LOOK])
     with pytest.raises(

@@ -81,22 +81,24 @@ class ImportedFiles:
 def convert(source: Path, target: Path) -> ImportedFiles:
     """Write ``toolkits/`` and ``cases/`` to the folder ``target``.
 
-    Raise UsageError if the source has another format.
+    Raise UsageError if the source has another format, or a file would be replaced; nothing is written then.
     """
     result = ImportedFiles()
+    files: dict[Path, str] = {}
     for original in _read(source / "all_toolkits.json", "toolkit", "tools"):
         with _located(original["toolkit"]):
             toolkit = toolkit_of(original, result.notes)
-        _write(target / "toolkits" / f"{original['toolkit']}{TOOLKIT_SUFFIX}", toolkit)
+        files[target / "toolkits" / f"{original['toolkit']}{TOOLKIT_SUFFIX}"] = dump(toolkit)
         result.toolkits += 1
         result.tools += len(original["tools"])
         result.inferred.update(_kind(part) for tool in toolkit["tools"] for part in tool["inferred"])
     for original in _read(source / "all_cases.json", "name", "Toolkits", "User Instruction"):
         with _located(original["name"]):
             case = case_of(original, result.notes)
-        _write(target / "cases" / f"{original['name']}{CASE_SUFFIX}", case)
+        files[target / "cases" / f"{original['name']}{CASE_SUFFIX}"] = dump(case)
         result.cases += 1
         result.inferred.update(case["inferred"])
+    _write(files)
     return result
 
 
@@ -243,6 +245,12 @@ def _read(path: Path, name: str, *keys: str) -> list[dict[str, Any]]:
     return entries
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json_text(path, dump(content))
+def _write(files: dict[Path, str]) -> None:
+    for path, text in files.items():
+        if path.exists() and path.read_bytes() != text.encode():
+            raise UsageError(
+                f"{path}: already exists with another content and was not changed; choose another folder, or delete it"
+            )
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json_text(path, text)

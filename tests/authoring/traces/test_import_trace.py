@@ -487,10 +487,21 @@ class TestProblems:
         with pytest.raises(UsageError, match=r"cannot be read: .*; name a file with a trace"):
             import_trace(tmp_path, tmp_path, case_id="x", toolkit="Shop")
 
-    def test_a_folder_that_cannot_be_written_is_one_message(self, tmp_path: Path) -> None:
-        (tmp_path / "toolkits").write_text("a file")
-        with pytest.raises(UsageError, match=r"Shop\.toolkit\.yaml: cannot be written: .*; choose another folder"):
+    @pytest.mark.parametrize(
+        ("folder", "path"), [("toolkits", r"Shop\.toolkit\.yaml"), ("cases", r"incident\.toolemu\.yaml")]
+    )
+    def test_a_folder_that_cannot_be_written_is_one_message(self, folder: str, path: str, tmp_path: Path) -> None:
+        (tmp_path / folder).write_text("a file")
+        with pytest.raises(UsageError, match=rf"{path}: cannot be written: .*; choose another folder"):
             imported(tmp_path, chat_log())
+        assert not list(tmp_path.rglob("*.yaml"))
+
+    def test_a_file_that_cannot_be_written_leaves_no_other(self, tmp_path: Path) -> None:
+        (tmp_path / "cases").mkdir()
+        (tmp_path / "cases/incident.toolemu.yaml").symlink_to("nowhere")  # which no check of existence finds
+        with pytest.raises(UsageError, match=r"incident\.toolemu\.yaml: cannot be written: File exists"):
+            imported(tmp_path, chat_log())
+        assert not list((tmp_path / "toolkits").iterdir())
 
     def test_entries_and_conversations_that_are_left_out_are_counted(self, tmp_path: Path) -> None:
         hello = {"messages": [{"role": "user", "content": "Hello"}]}

@@ -24,7 +24,6 @@ from pytest_toolemu.core.case_loading import build_case
 from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.identifiers import case_id_problem, slug
 from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.formats.truncation import truncated
@@ -84,14 +83,25 @@ def import_trace(
             if path.exists():
                 raise UsageError(f"{path}: already exists; choose other names with --id and --toolkit")
         _check(source, incident, files)
-    for _, files in incidents:
-        for path, text in files.items():
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_json_text(path, text)
-            except OSError as error:
-                raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another folder") from None
+    _write({path: text for _, files in incidents for path, text in files.items()})
     return [incident for incident, _ in incidents]
+
+
+def _write(files: dict[Path, str]) -> None:
+    """Write all files or none. Raise UsageError if one cannot be written, or exists meanwhile."""
+    begun: list[Path] = []
+    path = Path()
+    try:
+        for path in files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            with path.open("x", encoding="utf-8", newline="\n") as file:
+                begun.append(path)
+                file.write(text)
+    except OSError as error:
+        for each in begun:
+            each.unlink(missing_ok=True)
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another folder") from None
 
 
 def _names(case_id: str, toolkit: str, number: int) -> tuple[str, str]:
