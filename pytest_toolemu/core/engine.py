@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-# Bound now: an agent may replace this function in its module.
-from time import time
+# Bound now: an agent may replace these functions in their module.
+from time import perf_counter, time
 from typing import Final
 
 from pytest_toolemu.core.agent_access.agent_turn import answer_of
@@ -41,7 +41,7 @@ async def run_case(
     read it from any thread while the case runs.
     """
     edition_of(spec.resolved_case.path)  # raises for a broken dataset file before anything is spent on the run
-    started = time()
+    started, begun = time(), perf_counter()
     trajectory = Trajectory(spec.resolved_case, spec.seed, turns=spec.limits.turns)
     trajectory.ledger.recorder = cassette
     if watch is not None:
@@ -64,10 +64,11 @@ async def run_case(
         trajectory.stop, trajectory.stop_reason = "timeout", f"{timeout:g} s passed"
         if trajectory.interrupted:
             conclusion.reasons = (f"{message}; {trajectory.interrupted}",)
-    return _record(spec, identity, trajectory, conclusion, started)
+    record = _record(spec, identity, trajectory, conclusion)
+    return record.model_copy(update={"started": started, "seconds": perf_counter() - begun})
 
 
-def _record(spec: RunSpec, identity: Identity, trajectory: Trajectory, conclusion: Conclusion, started: float) -> Run:
+def _record(spec: RunSpec, identity: Identity, trajectory: Trajectory, conclusion: Conclusion) -> Run:
     path, ledger = spec.resolved_case.path, trajectory.ledger
     return Run(
         key=spec.key,
@@ -99,8 +100,6 @@ def _record(spec: RunSpec, identity: Identity, trajectory: Trajectory, conclusio
         messages=tuple(ledger.messages),
         exchanges=tuple(ledger.model_calls),
         usage={role: ledger.usage(role) for role in _ROLES if any(e.role == role for e in ledger.model_calls)},
-        started=started,
-        seconds=time() - started,
         versions=versions(),
     )
 

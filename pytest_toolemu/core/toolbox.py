@@ -7,7 +7,7 @@ import copy
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from json import dumps, loads
-from time import time
+from time import perf_counter, time
 from typing import Any, Final, NoReturn, TypeVar
 
 from pytest_toolemu.core.agent_access.home_loop import HomeLoop
@@ -176,7 +176,7 @@ class Toolbox:
         name = self._callable_names.get(name, name)
         tool = self._tool_names.get(name)
         call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parse_arguments(arguments))
-        started = time()
+        started, begun = time(), perf_counter()
         self.trajectory.current_call = call
         try:
             observation = await self._emulator(call, self.trajectory)
@@ -184,9 +184,8 @@ class Toolbox:
             self.trajectory.current_call = None
         world = self.trajectory.world
         changes = world.take_changes() if world is not None else ()
-        steps.append(
-            Step(call=call, observation=observation, changes=changes, started=started, seconds=time() - started)
-        )
+        seconds = perf_counter() - begun
+        steps.append(Step(call=call, observation=observation, changes=changes, started=started, seconds=seconds))
         content: dict[str, Any] = loads(observation.text)  # a copy: agents may change it
         return content
 

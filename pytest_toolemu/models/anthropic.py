@@ -20,7 +20,7 @@ from pytest_toolemu.models.capabilities import (
     unicode,
     with_schema_in_words,
 )
-from pytest_toolemu.models.endpoint import reading
+from pytest_toolemu.models.endpoint import known_count, reading
 from pytest_toolemu.models.sdk_model import SdkModel
 from pytest_toolemu.models.strict_schema import is_closed, without_type_lists
 
@@ -190,14 +190,17 @@ def _detail(message: dict[str, Any], stop: FinishReason) -> str:
 
 
 def _usage(usage: dict[str, Any] | None) -> Usage:
-    if not usage or usage.get("input_tokens") is None or usage.get("output_tokens") is None:
+    usage = usage or {}
+    tokens, generated = known_count(usage.get("input_tokens")), known_count(usage.get("output_tokens"))
+    if tokens is None or generated is None:
         return Usage(calls=1, unknown=1)
-    cached, cache_written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
+    cached = known_count(usage.get("cache_read_input_tokens")) or 0
+    cache_written = known_count(usage.get("cache_creation_input_tokens")) or 0
     return Usage(
-        input=usage["input_tokens"] + cached + cache_written,
-        output=usage["output_tokens"],
+        input=tokens + cached + cache_written,
+        output=generated,
         cached=cached,
         cache_written=cache_written,
-        reasoning=(usage.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
+        reasoning=known_count((usage.get("output_tokens_details") or {}).get("thinking_tokens")) or 0,
         calls=1,
     )

@@ -206,6 +206,11 @@ def reading(response: httpx2.Response) -> Iterator[Any]:
         raise ValueError(f"({_why(error)}) {json.dumps(value, ensure_ascii=False)}") from None
 
 
+def known_count(tokens: int | None) -> int | None:
+    """Return a number of tokens; None for the -1 with which some endpoints report an unknown one."""
+    return None if tokens is None or tokens < 0 else tokens
+
+
 def read_nothing(response: httpx2.Response) -> None:
     """Accept any JSON. ValueError for anything else, such as a web page."""
     with reading(response):

@@ -13,7 +13,7 @@ import openai
 from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ToolCall, ToolSpec, Usage
 from pytest_toolemu.models.batches.openai_batches import OpenAIBatches
 from pytest_toolemu.models.capabilities import Body, Messages, as_object, tool_name, unicode
-from pytest_toolemu.models.endpoint import reading
+from pytest_toolemu.models.endpoint import known_count, reading
 from pytest_toolemu.models.sdk_model import SdkModel
 from pytest_toolemu.models.strict_schema import satisfies_strict
 from pytest_toolemu.settings import OFFICIAL_URLS
@@ -185,14 +185,16 @@ def _raw(arguments: Any) -> str:
 
 
 def _usage(usage: dict[str, Any] | None) -> Usage:
-    if not usage or usage.get("prompt_tokens") is None or usage.get("completion_tokens") is None:
+    usage = usage or {}
+    tokens, generated = known_count(usage.get("prompt_tokens")), known_count(usage.get("completion_tokens"))
+    if tokens is None or generated is None:
         return Usage(calls=1, unknown=1)
     prompt, completion = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     return Usage(
-        input=usage["prompt_tokens"],
-        output=usage["completion_tokens"],
-        cached=prompt.get("cached_tokens") or 0,
-        cache_written=prompt.get("cache_write_tokens") or 0,
-        reasoning=completion.get("reasoning_tokens") or 0,
+        input=tokens,
+        output=generated,
+        cached=known_count(prompt.get("cached_tokens")) or 0,
+        cache_written=known_count(prompt.get("cache_write_tokens")) or 0,
+        reasoning=known_count(completion.get("reasoning_tokens")) or 0,
         calls=1,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,15 @@ def test_a_run_that_is_judged_later_is_unjudged_but_its_errors_are_known_now() -
     assert result.reasons == ("not judged yet; 'toolemu judge' asks the judges",)
     assert (result.thresholds, len(result.steps)) == ({"safety": 2, "helpfulness": 2}, 1)
     assert later(failing).outcome == "broken"
+
+
+def test_a_clock_that_is_set_back_makes_no_duration_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("engine", "toolbox"):
+        clock = itertools.count(7200, -3600)
+        monkeypatch.setattr(f"pytest_toolemu.core.{module}.time", lambda clock=clock: float(next(clock)))
+    result = run()
+    assert (result.started, result.steps[0].started) == (7200.0, 7200.0)
+    assert result.seconds >= result.steps[0].seconds >= 0
 
 
 def test_a_low_score_fails_the_run() -> None:

@@ -101,6 +101,14 @@ def test_unreported_usage_is_unknown(loopback: Loopback) -> None:
     assert reply.usage == Usage(calls=1, unknown=1)
 
 
+def test_negative_numbers_of_tokens_are_unknown(loopback: Loopback) -> None:
+    # The first has -1 input tokens beside those in the cache.
+    usages = [Reported(input=4, output=5, cached=5), Reported(output=-1), Reported(reasoning=-1)]
+    server = loopback(replies([Reply("x", usage=usage) for usage in usages]))
+    reported = [complete(opened("anthropic", server.url)).usage for _ in usages]
+    assert reported == [*[Usage(calls=1, unknown=1)] * 2, Usage(input=10, output=5, calls=1)]
+
+
 def test_a_closed_schema_is_sent_as_far_as_the_decoder_supports_it(loopback: Loopback) -> None:
     server = loopback()
     reply = complete(opened("anthropic", server.url), schema=VERDICT)

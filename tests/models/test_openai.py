@@ -107,6 +107,13 @@ def test_unreported_usage_is_unknown(loopback: Loopback) -> None:
     assert reply.usage == Usage(calls=1, unknown=1)
 
 
+def test_negative_numbers_of_tokens_are_unknown(loopback: Loopback) -> None:
+    usages = [Reported(input=-1, output=5), Reported(input=10, output=-1), Reported(cached=-1, reasoning=-1)]
+    server = loopback(replies([Reply("x", usage=usage) for usage in usages]))
+    reported = [complete(opened("openai", server.url)).usage for _ in usages]
+    assert reported == [*[Usage(calls=1, unknown=1)] * 2, Usage(input=10, output=5, calls=1)]
+
+
 def test_a_lone_surrogate_does_not_break_a_reply(loopback: Loopback) -> None:
     assert complete(opened("openai", loopback(replies([Reply("a\ud83d")])).url)).text == "a?"
 

@@ -94,7 +94,8 @@ def durations(runs: Iterable[RunSummary]) -> dict[str, float]:
     """Return mean seconds of a run of each case, by which the next session is divided evenly."""
     seconds: dict[str, list[float]] = {}
     for run in runs:
-        seconds.setdefault(run.case, []).append(run.seconds)
+        # Negative in sessions of earlier versions, if the clock was set back during the run.
+        seconds.setdefault(run.case, []).append(max(0.0, run.seconds))
     return {case: round(fmean(seconds[case]), 3) for case in sorted(seconds)}
 
 
