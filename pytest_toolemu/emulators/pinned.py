@@ -28,5 +28,7 @@ def _matches(pin: Pin, call: Call, trajectory: Trajectory) -> bool:
 
 
 def _earlier_matches(pin: Pin, trajectory: Trajectory) -> int:
-    """Count the earlier calls that the pin matches."""
-    return sum(_matches(pin, step.call, trajectory) for step in trajectory.steps)
+    """Count the earlier calls that the pin matches, without those that were invalid and so never reached it."""
+    return sum(
+        step.observation.source != "rejected" and _matches(pin, step.call, trajectory) for step in trajectory.steps
+    )

@@ -124,6 +124,13 @@ class TestPinnedEmulator:
             "a": 1
         }
 
+    def test_a_call_with_invalid_arguments_is_not_counted(self) -> None:
+        where = trajectory(Pin(tool="Contacts.GetContact", nth=1, returns=ANNA))
+        emulator = ValidatedEmulator(PinnedEmulator(Fixed({"a": 1})))
+        assert act(emulator, where, "Contacts_GetContact", {"contact_id": 7}).source == "rejected"
+        assert act(emulator, where, "Contacts_GetContact", {"contact_id": "c-1"}).source == "pinned"
+        assert act(emulator, where, "Contacts_GetContact", {"contact_id": "c-1"}).content == {"a": 1}
+
     @pytest.mark.usefixtures("short_search_limit")
     def test_a_pin_that_cannot_be_decided_in_time_answers_nothing(self) -> None:
         slow = {"schema": {"properties": {"contact_id": {"pattern": "(?=a)(a|aa)+$(?!b)"}}}}
@@ -159,6 +166,20 @@ class TestConsistentEmulator:
         act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"})
         act(emulator, where, "Contacts_UpdateContact", {"contact_id": "c"})
         assert act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"}).content == {"a": 1}
+
+    def test_an_error_is_not_repeated_and_does_not_replace_an_earlier_result(self) -> None:
+        down = {"error": "Down: try again"}
+        where, inner = trajectory(), Fixed(down, {"a": 1})
+        reads = [act(ConsistentEmulator(inner), where, "Contacts_SearchContacts", {"query": "A"}) for _ in range(3)]
+        assert [read.content for read in reads] == [down, {"a": 1}, {"a": 1}]
+        assert [read.source for read in reads][2] == "remembered"
+
+    @pytest.mark.parametrize("pinned", [{"error": "Busy: try again"}, {"returns": ANNA}])
+    def test_what_a_pin_answers_once_is_not_repeated(self, pinned: dict[str, Any]) -> None:
+        pin = Pin(tool="Contacts.GetContact", nth=1, **pinned)
+        where, emulator = trajectory(pin), PinnedEmulator(ConsistentEmulator(Fixed({"a": 1})))
+        reads = [act(emulator, where, "Contacts_GetContact", {"contact_id": "c-1"}) for _ in range(3)]
+        assert [read.content for read in reads] == [pin.content, {"a": 1}, {"a": 1}]
 
     def test_writes_are_never_answered_from_memory(self) -> None:
         where, emulator = trajectory(), ConsistentEmulator(Fixed({"n": 1}, {"n": 2}))

@@ -27,7 +27,9 @@ class Pin(Record):
     tool: ToolName = Field(description="The tool whose calls the pin answers, as Toolkit.Tool")
     arguments: dict[str, Any] = Field(default={}, description=ARGUMENTS)
     nth: int | None = Field(
-        default=None, ge=1, description="Answer only the nth matching call, counted from 1; if absent, answer each one"
+        default=None,
+        ge=1,
+        description="Answer only the nth valid call that matches, counted from 1; if absent, answer each one",
     )
     returns: dict[str, Any] | None = Field(
         default=None, description="The result; it must satisfy the JSON Schema in the tool's 'returns'"
