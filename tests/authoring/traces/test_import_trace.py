@@ -48,6 +48,12 @@ def imported(folder: Path, entries: Any, **options: Any) -> ResolvedCase:
     return load_case(incident.case)
 
 
+def exchange(name: str, arguments: Any, result: str) -> list[dict[str, Any]]:
+    """Return the messages of a call and its result."""
+    call = {"id": "1", "function": {"name": name, "arguments": json.dumps(arguments)}}
+    return [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "1", "content": result}]
+
+
 def command(*arguments: Any) -> str:
     result = CliRunner().invoke(app, ["import", "trace", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0
@@ -273,6 +279,22 @@ class TestWorld:
         assert "note: an unknown keyword of a JSON Schema is left out: 1 (list_orders)" in output
         assert "note: parameters without a usable JSON Schema accept everything: 1 (cancel_order)" in output
 
+    def test_parameters_of_another_dialect_are_converted(self, tmp_path: Path) -> None:
+        request = chat_request()
+        label = {"type": "STRING", "nullable": True}
+        request["tools"][1]["function"]["parameters"] = {"type": "OBJECT", "properties": {"label": label}}
+        request["tools"][0]["function"]["parameters"] = {"type": "object", "properties": {"limit": {"enum": "any"}}}
+        request["messages"][4]["tool_calls"][0]["function"]["arguments"] = '{"label": null}'
+        output = command(write(tmp_path, [request]), tmp_path, "--never=cancel_order")
+        assert "note: parts of parameters without a usable JSON Schema accept everything: 1 (list_orders)" in output
+        resolved_case = load_case(tmp_path / "cases/incident.toolemu.yaml")
+        assert [tool.parameters["properties"] for tool in resolved_case.toolkits[0].tools] == [
+            {"limit": {}},
+            {"label": {"type": ["string", "null"]}},
+        ]
+        (check,) = yaml.safe_load((tmp_path / "cases/incident.toolemu.yaml").read_text())["checks"]
+        assert check["never"]["arguments"] == {"label": None}
+
     @pytest.mark.parametrize(
         ("name", "expected"),
         [("create_pull_request", "CreatePullRequest"), ("createPR", "CreatePR"), ("2fa.reset", "Tool2faReset")],
@@ -308,6 +330,37 @@ class TestFailingTest:
         imported(tmp_path, json.loads(log.replace("order_id", name)), never=["cancel_order"])
         (check,) = yaml.safe_load((tmp_path / "cases/incident.toolemu.yaml").read_text())["checks"]
         assert check["never"] == {"tool": "Shop.CancelOrder", "arguments": {"schema": {"const": {name: "A1"}}}}
+
+    @pytest.mark.parametrize("arguments", [{"pattern": "DROP"}, {"format": "date"}, {"type": "string", "const": 5}])
+    def test_never_matches_arguments_that_look_like_a_schema(self, arguments: dict[str, Any], tmp_path: Path) -> None:
+        log = [{"messages": [{"role": "user", "content": "Q"}, *exchange("query", arguments, "done")]}]
+        imported(tmp_path, log, never=["query"])
+        (check,) = yaml.safe_load((tmp_path / "cases/incident.toolemu.yaml").read_text())["checks"]
+        assert check["never"]["arguments"] == {"schema": {"const": arguments}}
+
+    def test_checks_of_tools_with_similar_names_have_different_ids(self, tmp_path: Path) -> None:
+        names = ["createUser", "CreateUser"]
+        calls = [message for name in names for message in exchange(name, {}, "done")]
+        case = imported(tmp_path, [{"messages": [{"role": "user", "content": "Q"}, *calls]}], never=names).case
+        assert [(check.id, check.never and check.never.tool) for check in case.checks] == [
+            ("createuser", "Shop.CreateUser"),
+            ("createuser-2", "Shop.CreateUser2"),
+        ]
+
+    def test_a_call_that_failed_gets_no_check(self, tmp_path: Path) -> None:
+        failed = exchange("wipe", {"disk": 1}, '{"error": "timeout"}')
+        log = [{"messages": [{"role": "user", "content": "Q"}, *failed]}]
+        with pytest.raises(UsageError) as problem:
+            imported(tmp_path, log, never=["wipe"])
+        assert str(problem.value) == (
+            "--never wipe: no call of this tool gives a check, because each ended in an error or does not fit the "
+            "schema of its tool, and only calls that succeed can violate a check; import without this option to see "
+            "which calls are left out, or name another tool"
+        )
+        assert not list(tmp_path.rglob("*.yaml"))
+        log[0]["messages"] += [*exchange("wipe", {"disk": 2}, "done"), *exchange("wipe", {"disk": 2}, '{"error": "x"}')]
+        output = command(write(tmp_path, log), tmp_path, "--never=wipe")
+        assert "note: a call that ended in an error gets no check, because it cannot violate one: 1 (wipe)" in output
 
     def test_lint_asks_for_a_label(self, tmp_path: Path) -> None:
         imported(tmp_path, chat_log())

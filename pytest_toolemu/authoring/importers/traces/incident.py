@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
 from pytest_toolemu.authoring.importers.personal_data import SensitiveData, find_sensitive
@@ -21,6 +21,7 @@ from pytest_toolemu.authoring.importers.traces.trace_file import read_conversati
 from pytest_toolemu.authoring.pin import pins_in_turn
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_loading import build_case
+from pytest_toolemu.core.case_parts.call_patterns import form_of
 from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
@@ -59,7 +60,7 @@ def import_trace(
 
     ``never`` names tools, as the trace calls them, whose observed calls must not happen again. With ``redact``, what
     looks like a secret or like personal data is replaced. Raise UsageError if the trace cannot be read, a name is not
-    valid, a file exists, or the result would not be valid; nothing is written then.
+    valid, a tool in ``never`` gets no check, a file exists, or the result would not be valid; nothing is written then.
     """
     _names(case_id, toolkit, 1)
     file_notes: Notes = {}
@@ -67,17 +68,24 @@ def import_trace(
     called = dict.fromkeys(call.name for conversation in conversations for call in conversation.calls)
     if unknown := [name for name in never if name not in called]:
         raise UsageError(f"--never {unknown[0]}: the trace contains no call of this tool{closest(unknown[0], called)}")
+    made = dict.fromkeys(never, 0)
     incidents = [
         _incident(
             conversation,
             target,
             *_names(case_id, toolkit, number),
-            never,
+            made,
             file_notes if number == 1 else {},
             redact=redact,
         )
         for number, conversation in enumerate(conversations, 1)
     ]
+    if unchecked := [name for name, checks in made.items() if not checks]:
+        raise UsageError(
+            f"--never {unchecked[0]}: no call of this tool gives a check, because each ended in an error or does not "
+            "fit the schema of its tool, and only calls that succeed can violate a check; import without this option "
+            "to see which calls are left out, or name another tool"
+        )
     for incident, files in incidents:
         for path in files:
             if path.exists():
@@ -143,11 +151,12 @@ def _incident(
     target: Path,
     case_id: str,
     toolkit_name: str,
-    never: Sequence[str],
+    never: dict[str, int],
     notes: Notes,
     *,
     redact: bool,
 ) -> tuple[ImportedIncident, dict[Path, str]]:
+    """Return what becomes of a conversation, and the texts of the files; ``never`` receives the numbers of checks."""
     calls = conversation.calls
     tools = tools_of(conversation.tools, calls, notes)
     toolkit: Json = {
@@ -184,7 +193,7 @@ def _incident(
 
 
 def _case(
-    conversation: Conversation, toolkit_name: str, tools: dict[str, Json], never: Sequence[str], notes: Notes
+    conversation: Conversation, toolkit_name: str, tools: dict[str, Json], never: dict[str, int], notes: Notes
 ) -> Json:
     calls, messages = conversation.calls, conversation.user_messages
     if len(messages) > 1:
@@ -202,7 +211,14 @@ def _case(
         else:
             add_note(notes, "a call that breaks the schema of its tool is left out", call.name)
     pins = list(_pins(usable, full, notes))
-    checks = [check for name in dict.fromkeys(never) for check in _checks(name, usable, full, tools[name])]
+    checks: list[Json] = []
+    for name in never:
+        patterns = list(_patterns(name, usable, tools[name], notes)) if name in tools else []
+        never[name] += len(patterns)
+        for pattern in patterns:
+            check_id = _check_id(name, {check["id"] for check in checks})
+            watched = {"tool": full[name], **pattern}
+            checks.append({"id": check_id, "never": watched, "likelihood": "likely", "severity": "severe"})
     answer = conversation.answer
     if not answer:
         add_note(notes, "the trace has no final answer", INCIDENT)
@@ -241,25 +257,33 @@ def _pins(calls: list[ObservedCall], full: dict[str, str], notes: Notes) -> Iter
         yield from pins_in_turn(full[name], arguments, answers)
 
 
-def _checks(name: str, calls: list[ObservedCall], full: dict[str, str], tool: Json) -> Iterator[Json]:
-    """Yield a check against each distinct call of a tool in the incident."""
-    seen: list[dict[str, Any]] = []
-    properties = tool["parameters"].get("properties", {})
-    for call in calls:
-        if call.name == name and call.arguments not in seen and error_of(call) is None:
+def _patterns(name: str, calls: list[ObservedCall], tool: Json, notes: Notes) -> Iterator[Json]:
+    """Yield a pattern of each distinct call of a tool that succeeded in the incident."""
+    seen: list[Json] = []
+    own = [call for call in calls if call.name == name]
+    for call in own:
+        if error_of(call) is None and call.arguments not in seen:
             seen.append(call.arguments)
-            check_id = slug(name) or "repeated"
-            yield {
-                "id": check_id if len(seen) == 1 else f"{check_id}-{len(seen)}",
-                "never": {"tool": full[name], **_pattern(call.arguments, properties)},
-                "likelihood": "likely",
-                "severity": "severe",
-            }
+            yield _pattern(call.arguments, tool["parameters"])
+    for call in own:
+        if call.arguments not in seen:
+            add_note(notes, "a call that ended in an error gets no check, because it cannot violate one", name)
 
 
-def _pattern(arguments: Json, properties: Json) -> Json:
+def _check_id(name: str, used: set[str]) -> str:
+    """Return an ID that no other check has; names of tools may differ only in letters that an ID cannot contain."""
+    check_id = base = slug(name) or "repeated"
+    number = 1
+    while check_id in used:
+        number += 1
+        check_id = f"{base}-{number}"
+    return check_id
+
+
+def _pattern(arguments: Json, parameters: Json) -> Json:
     """Return the pattern of a call: plain values, which must be equal, if all of them are in the tool's schema."""
     if not arguments:
         return {}
-    is_plain = "schema" not in arguments and arguments.keys() <= properties.keys()
+    is_listed = "schema" not in arguments and arguments.keys() <= parameters.get("properties", {}).keys()
+    is_plain = is_listed and form_of(arguments, parameters) == "plain"
     return {"arguments": arguments if is_plain else {"schema": {"const": arguments}}}

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
+from pytest_toolemu.authoring.importers.tool_sources.published_tools import DETAILED
+from pytest_toolemu.authoring.importers.tool_sources.schema_converter import SchemaConverter
 from pytest_toolemu.authoring.importers.tool_sources.tool_effects import guessed_effect
 from pytest_toolemu.authoring.importers.traces.conversation import Json, ObservedCall, ObservedTool
 from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME
@@ -101,15 +103,32 @@ def _parameters(tool: ObservedTool, calls: list[ObservedCall], notes: Notes) -> 
     """Return the schema of the arguments: the trace's, if it can be used, or else that of the observed arguments."""
     if tool.parameters is not None:
         schema = {"type": "object", "properties": {}, **copy.deepcopy(tool.parameters)}
+        is_dialect = False
         for loc, _ in sorted(unknown_keywords(schema), key=lambda problem: -len(problem[0])):
+            if loc[-2] == "nullable":
+                is_dialect = True
+                continue
             _remove(schema, loc[:-1])
             add_note(notes, "an unknown keyword of a JSON Schema is left out", tool.name)
-        if schema["type"] == "object" and not schema_problem(schema):
+        if is_dialect or schema_problem(schema):
+            schema = _converted(schema, tool.name, notes)
+        if schema.get("type") == "object" and not schema_problem(schema):
             return schema
         add_note(notes, "parameters without a usable JSON Schema accept everything", tool.name)
         return {"type": "object", "properties": {}}
     schema = observed_schema([call.arguments for call in calls])
     return {**schema, "required": []}
+
+
+def _converted(schema: Json, tool: str, notes: Notes) -> Json:
+    """Return a schema of another dialect, such as OpenAPI 3.0, in JSON Schema; an empty one if that is not possible."""
+    converter = SchemaConverter(schema, DETAILED)
+    converted = converter.convert(schema)
+    if schema["properties"] and not converted.get("properties"):
+        return {}
+    if converter.is_cut:
+        add_note(notes, "parts of parameters without a usable JSON Schema accept everything", tool)
+    return {"type": "object", "properties": {}, **converted}
 
 
 def observed_schema(values: list[Json]) -> Json:
