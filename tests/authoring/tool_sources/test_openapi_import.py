@@ -10,6 +10,7 @@ import pytest
 
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.formats.json_schema import conforms
 from tests.authoring.tool_sources.imports import answered_offline, lint_rules, toolemu
 from tests.usage_errors import message_of
 
@@ -121,6 +122,77 @@ def test_responses_become_results_and_errors() -> None:
     assert list(pay.returns["properties"]) == ["text"]
 
 
+SPLIT = """\
+openapi: 3.0.3
+info: {title: Split}
+paths:
+  /berths:
+    get:
+      operationId: list_berths
+      parameters: [{$ref: 'shared.yaml#/Limit'}, {name: country, in: query, schema: {type: string}}]
+      responses: {200: {$ref: 'shared.yaml#/Berths'}}
+    put: {operationId: put_berth, requestBody: {$ref: 'shared.yaml#/Berth'}, responses: {}}
+    post:
+      operationId: add_berth
+      parameters: [{$ref: 'shared.yaml#/Limit'}]
+      requestBody: {content: {application/json: {schema: {properties: {name: {}}, additionalProperties: false}}}}
+      responses: {}
+    patch:
+      operationId: change_berth
+      requestBody: {required: true, content: {application/json: {schema: {$ref: 'berth.yaml'}}}}
+      responses: {}
+  /boats: {$ref: 'boats.yaml'}
+"""
+
+
+def test_references_to_other_files_stay_open_and_are_noted() -> None:
+    Path("split.yaml").write_text(SPLIT)
+    output = toolemu("toolkit", "import", "openapi", "split.yaml")
+    assert (
+        "note: a reference that leads nowhere in the document is left out; bundle its files into one document first: "
+        '5 ("shared.yaml#/Berths", "shared.yaml#/Limit", "shared.yaml#/Berth" and 2 more)'
+    ) in output
+    toolkit = load_toolkit(Path("toolkits/Split.toolkit.yaml").absolute())
+    assert [conforms(tool.parameters, {"limit": 5}) for tool in toolkit.tools] == [True] * 4
+    assert all({"parameters", "returns"} <= set(tool.inferred) for tool in toolkit.tools)
+
+
+DIRECTIONS = """\
+openapi: 3.0.3
+info: {title: Directions}
+paths:
+  /berths/{id}:
+    put:
+      operationId: put_berth
+      parameters: [{name: id, in: path, required: true, schema: {$ref: '#/components/schemas/Id'}}]
+      requestBody: {required: true, content: {application/json: {schema: {$ref: '#/components/schemas/Berth'}}}}
+      responses: {200: {content: {application/json: {schema: {$ref: '#/components/schemas/Berth'}}}}}
+components:
+  schemas:
+    Id: {type: integer, readOnly: true}
+    Berth:
+      type: object
+      allOf:
+        - {properties: {id: {$ref: '#/components/schemas/Id'}, made: {type: string, readOnly: true}}}
+        - properties:
+            name: {type: string}
+            pin: {type: string, writeOnly: true}
+            owner: {type: object, properties: {since: {type: string, readOnly: true}}, required: [since]}
+      required: [id, made, name, pin]
+      additionalProperties: false
+"""
+
+
+def test_members_of_the_other_direction_are_left_out() -> None:
+    (tool,) = imported(DIRECTIONS).tools
+    assert list(tool.parameters["properties"]) == ["id", "name", "pin", "owner"]
+    assert tool.parameters["required"] == ["id", "name", "pin"]
+    assert tool.parameters["properties"]["owner"] == {"type": "object", "properties": {}}
+    assert list(tool.returns["properties"]) == ["id", "made", "name", "owner"]
+    assert tool.returns["required"] == ["id", "made", "name"]
+    assert "parameters" not in tool.inferred
+
+
 def test_json_and_a_selection(folder: Path) -> None:
     document = {
         "openapi": "3.1.0",
@@ -153,6 +225,7 @@ def test_drift_of_a_renamed_operation_is_shown() -> None:
         ("swagger: '2.0'", "berths.yaml: is Swagger 2.0; convert it first; this command reads"),
         ("openapi: 3.0.0", "berths.yaml: has no operations under 'paths'; check that it is the intended document"),
         ("openapi: 3.0.0\npaths: {/a: 3, /b: {get: []}}", "berths.yaml: has no operations under 'paths'"),
+        ("openapi: 3.0.0\npaths: {/a: {$ref: a.yaml}}", "berths.yaml: has no operations under 'paths'; check that it is the intended document, and that it is one file without references"),
         ('{"openapi": "3', "berths.yaml: is not JSON: Unterminated string"),
         ("[" * 50_000, "berths.yaml: is not JSON: maximum recursion depth exceeded"),
         ("- " * 2_000, "berths.yaml:1:121: nested deeper than 60 levels; this command reads"),

@@ -124,7 +124,7 @@ def _parameters(published: PublishedToolkit, tool: PublishedTool) -> tuple[Json,
     """Return the schema of the arguments, and whether the source states all of it."""
     if tool.parameters is None:
         return {"type": "object", "properties": {}}, False
-    schema, is_cut = _converted(published, tool.parameters)
+    schema, is_cut = _converted(published, tool.parameters, "readOnly")
     if schema.get("description") == tool.description:  # of frameworks that derive both from one docstring
         del schema["description"]
     is_object = schema.get("type", "object") == "object"
@@ -138,7 +138,7 @@ def _returns(published: PublishedToolkit, tool: PublishedTool, name: str) -> tup
     guess = _object({"text": {"type": "string", "description": "What the tool replies."}})
     if tool.returns is None:
         return guess, False
-    schema, is_cut = _converted(published, tool.returns)
+    schema, is_cut = _converted(published, tool.returns, "writeOnly")
     schema.pop("default", None)
     is_object = schema.get("type") == "object" or ("type" not in schema and "properties" in schema)
     result = {**schema, "type": "object"} if is_object and "anyOf" not in schema else _object({"result": schema})
@@ -149,9 +149,9 @@ def _returns(published: PublishedToolkit, tool: PublishedTool, name: str) -> tup
     return (result if flat and _can_be_generated(result, name) else guess), False
 
 
-def _converted(published: PublishedToolkit, schema: Any) -> tuple[Json, bool]:
+def _converted(published: PublishedToolkit, schema: Any, omitted: str) -> tuple[Json, bool]:
     root = schema if published.definitions is None else published.definitions
-    converter = SchemaConverter(root, published.bounds)
+    converter = SchemaConverter(root, published.bounds, omitted if published.marks_directions else None)
     return converter.convert(schema), converter.is_cut
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_toolemu.authoring.importers.notes import Notes, add_note
 from pytest_toolemu.authoring.importers.tool_sources.bounded_http import opened, require_allowed
 from pytest_toolemu.authoring.importers.tool_sources.function_lists import read_file
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
@@ -23,6 +24,7 @@ BOUNDS: Final = SchemaBounds(depth=3, members=25)
 """Operations of large interfaces return whole objects, which would fill the context of an agent."""
 
 _READS: Final = "OpenAPI 3 as JSON or YAML"
+_MISSING: Final = "a reference that leads nowhere in the document is left out; bundle its files into one document first"
 _METHODS: Final = ("get", "put", "post", "patch", "delete")
 _MAX_NAME: Final = 200
 _MAX_ABOUT: Final = 500
@@ -71,23 +73,25 @@ def _parsed(text: str, name: str) -> Any:
 
 def operations(document: Json, name: str) -> PublishedToolkit:
     """Return the operations of a document. Raise UsageError if it has none."""
-    tools = tuple(_OperationReader(document).tools())
+    notes: Notes = {}
+    tools = tuple(_OperationReader(document, notes).tools())
     if not tools:
-        raise UsageError(f"{name}: has no operations under 'paths'; check that it is the intended document")
+        problem = "has no operations under 'paths'; check that it is the intended document"
+        raise UsageError(f"{name}: {problem}, and that it is one file without references to others")
     about = document.get("info")
     about = about if isinstance(about, dict) else {}
     title = truncated(str(about.get("title") or Path(name).name.partition(".")[0]), _MAX_NAME)
     origin = f"the interface {title} {truncated(str(about.get('version') or ''), 40)}".rstrip()
     description = truncated(" ".join(str(about.get("description") or "").split()), _MAX_ABOUT)
-    return PublishedToolkit(title, origin, tools, description, document, BOUNDS)
+    return PublishedToolkit(title, origin, tools, description, document, BOUNDS, marks_directions=True, notes=notes)
 
 
 class _OperationReader:
     """Reads the operations of one document, whose parts refer to one another."""
 
-    def __init__(self, document: Json) -> None:
-        self._document = document
-        self._converter = SchemaConverter(document, BOUNDS)
+    def __init__(self, document: Json, notes: Notes) -> None:
+        self._document, self._notes = document, notes
+        self._converter = SchemaConverter(document, BOUNDS, "readOnly")
 
     def tools(self) -> Iterator[PublishedTool]:
         """Yield a tool for each operation."""
@@ -124,6 +128,7 @@ class _OperationReader:
     def _parameters(self, item: Json, operation: Json) -> tuple[Json, bool]:
         """Return the parameters of path and query and the members of the body as one object, and whether all fit."""
         listed = [*objects(item.get("parameters")), *objects(operation.get("parameters"))]
+        body = operation.get("requestBody")
         parameters = {(each.get("name"), each.get("in")): each for each in map(self._object, listed)}
         properties: Json = {}
         required: list[str] = []
@@ -133,18 +138,26 @@ class _OperationReader:
                 properties[key] = self._parameter_schema(parameter)
                 required += [key] * (parameter.get("required") is True)
         result = {"type": "object", "properties": properties, "required": required}
-        return self._with_body(result, self._object(operation.get("requestBody")))
+        is_complete = not any(map(self._is_missing, [*listed, body]))
+        return self._with_body(result, self._object(body), is_complete=is_complete)
 
     def _parameter_schema(self, parameter: Json) -> Any:
         schema = parameter.get("schema")
         schema = _media_schema(parameter.get("content")) if schema is None else schema
-        described = isinstance(parameter.get("description"), str) and isinstance(schema, dict)
-        return {**schema, "description": parameter["description"]} if described else schema
+        if not isinstance(schema, dict):
+            return schema
+        described = isinstance(parameter.get("description"), str)
+        # The schema may be that of a member of objects, whose direction does not matter here.
+        return {**schema, "readOnly": False, **({"description": parameter["description"]} if described else {})}
 
-    def _with_body(self, parameters: Json, body: Json) -> tuple[Json, bool]:
+    def _with_body(self, parameters: Json, body: Json, *, is_complete: bool) -> tuple[Json, bool]:
         schema = _media_schema(body.get("content"))
+        if self._is_missing(schema):
+            schema, is_complete = self._object(schema) or None, False
+        if not is_complete:  # What is missing stays possible, even if the body allows no other members.
+            parameters = {**parameters, "additionalProperties": True}
         if schema is None:
-            return {**parameters, "additionalProperties": False}, True
+            return {"additionalProperties": False, **parameters}, is_complete
         resolved = self._converter.resolved(schema)
         is_required = body.get("required") is True
         if not isinstance(resolved, dict) or not {"properties", "allOf"} & resolved.keys():
@@ -153,16 +166,17 @@ class _OperationReader:
                 **parameters,
                 "properties": {**parameters["properties"], "body": schema},
                 "required": required,
-            }, True
+            }, is_complete
         # A parameter hides a member of the body with the same name.
-        is_complete = not parameters["properties"].keys() & self._member_names(resolved)
+        is_complete &= not parameters["properties"].keys() & self._member_names(resolved)
         kept = resolved if is_required else {key: part for key, part in resolved.items() if key != "required"}
         return {**parameters, "allOf": [kept]}, is_complete
 
     def _member_names(self, schema: Any, depth: int = 0) -> set[str]:
         resolved = self._object(schema)
         members, parts = resolved.get("properties"), resolved.get("allOf")
-        names = set(members) if isinstance(members, dict) else set()
+        pairs = members.items() if isinstance(members, dict) else ()
+        names = {name for name, member in pairs if not self._converter.is_omitted(member)}
         within = objects(parts) if depth < BOUNDS.depth else ()
         return names.union(*(self._member_names(part, depth + 1) for part in within))
 
@@ -176,8 +190,17 @@ class _OperationReader:
         return {_ERRORS.get(code, f"Status{code}"): str(text or f"HTTP status {code}.") for code, text in texts.items()}
 
     def _object(self, value: Any) -> Json:
+        """Return the object that a value is or refers to; an empty one, and a note, if that is missing."""
+        if self._is_missing(value):
+            location = show(value["$ref"], 80)
+            if location not in self._notes.get(_MISSING, ()):
+                add_note(self._notes, _MISSING, location)
         resolved = self._converter.resolved(value)
         return resolved if isinstance(resolved, dict) else {}
+
+    def _is_missing(self, value: Any) -> bool:
+        """Return whether a value refers to a part that the document does not contain."""
+        return value is not None and self._converter.resolved(value) is None
 
 
 def _media_schema(content: Any, *, json_only: bool = False) -> Any:

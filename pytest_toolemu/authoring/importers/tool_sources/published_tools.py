@@ -39,6 +39,7 @@ class PublishedToolkit:
 
     ``name`` is how the source calls itself, ``origin`` describes it in a phrase, such as ``the MCP server files 1.2``.
     References in schemas lead into ``definitions``; None: into the schema itself. ``notes`` says what was left out.
+    If it ``marks_directions``, members that are ``readOnly`` are no arguments, and ``writeOnly`` ones no results.
     """
 
     name: str
@@ -47,4 +48,5 @@ class PublishedToolkit:
     description: str = ""
     definitions: Any = None
     bounds: SchemaBounds = DETAILED
+    marks_directions: bool = False
     notes: Notes = field(default_factory=dict)

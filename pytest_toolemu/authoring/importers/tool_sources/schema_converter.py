@@ -33,10 +33,13 @@ class SchemaBounds:
 
 
 class SchemaConverter:
-    """Converts one schema. References lead into ``root``; ``is_cut`` tells whether something became open."""
+    """Converts one schema. References lead into ``root``; ``is_cut`` tells whether something became open.
 
-    def __init__(self, root: Any, bounds: SchemaBounds) -> None:
-        self._root, self._bounds, self._parts_left = root, bounds, _MAX_PARTS
+    Members that the keyword ``omitted`` marks are left out, such as ``readOnly`` for what is sent.
+    """
+
+    def __init__(self, root: Any, bounds: SchemaBounds, omitted: str | None = None) -> None:
+        self._root, self._bounds, self._parts_left, self._omitted = root, bounds, _MAX_PARTS, omitted
         self.is_cut = False
 
     def convert(self, schema: Any) -> Json:
@@ -57,6 +60,21 @@ class SchemaConverter:
                 return schema
             schema = self._target(schema["$ref"])
         return None
+
+    def is_omitted(self, member: Any) -> bool:
+        """Return whether the keyword marks a member: its schema, what the schema refers to, or a part of either."""
+        for _ in range(_MAX_REFERENCES):
+            if self._omitted is None or not isinstance(member, dict):
+                return False
+            # The keyword next to a reference overrides that of its target.
+            if self._omitted in member:
+                return member[self._omitted] is True
+            if not isinstance(member.get("$ref"), str):
+                parts = member.get("allOf")
+                resolved = map(self.resolved, parts[:_MAX_VARIANTS] if isinstance(parts, list) else ())
+                return any(isinstance(part, dict) and part.get(self._omitted) is True for part in resolved)
+            member = self._target(member["$ref"])
+        return False
 
     def _target(self, reference: str) -> Any:
         first, *keys = unquote(reference).split("/")
@@ -144,11 +162,12 @@ class SchemaConverter:
             self.is_cut |= result.pop("additionalProperties", None) is not None
         names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
         if isinstance(properties, dict):
-            kept = [name for name in properties if len(name) <= _MAX_KEY]
+            wanted = [name for name in properties if not self.is_omitted(properties[name])]
+            kept = [name for name in wanted if len(name) <= _MAX_KEY]
             if len(kept) > self._bounds.members:
                 kept = sorted(kept, key=lambda name: name not in names)[: self._bounds.members]
+            self.is_cut |= len(kept) < len(wanted)
             if len(kept) < len(properties):
-                self.is_cut = True
                 result.pop("additionalProperties", None)
             result["properties"] = {name: self._part(properties[name], within, level + 1) for name in kept}
             names = [name for name in names if name in result["properties"]]
