@@ -142,6 +142,6 @@ def show(
         out.print(Text("\n").join(batch), soft_wrap=True)
     if not full and (texts := hidden_texts(record)):
         out.print(f"\nnot shown: {texts}; add --full", markup=False)
-    summary = summarize_run(record, str(chosen), prices_of([chosen.parent]))
+    summary = summarize_run(record, str(chosen), prices_of(chosen.parent))
     if spending := AgentSummary(summary.agent, (summary,)).spending:
         out.print(f"\nUSD {spending}", markup=False)

@@ -61,7 +61,7 @@ def _listed(folder: Path, chosen: Sequence[Path], files: Sequence[Path]) -> Iter
     from pytest_toolemu.formats.redaction import in_log, plain
     from pytest_toolemu.sessions.reader import prices_of, summarize_run
 
-    prices = prices_of([folder])
+    prices = prices_of(folder)
     cases = [_case_part(file) for file in files]
     names = [file.stem if cases.count(_case_part(file)) > 1 else _case_part(file) for file in chosen]
     width = max(map(len, names))

@@ -109,8 +109,17 @@ class Prices:
     @classmethod
     def read(cls, user_file: Path | None = None) -> Prices:
         """Read the user's prices, which take precedence, and the shipped ones; DocumentError for an invalid file."""
-        user_prices = Document.read(user_file).build(PriceFile).prices if user_file else ()
-        return cls(user_prices + _shipped())
+        return cls.with_shipped(Document.read(user_file).build(PriceFile).prices if user_file else ())
+
+    @classmethod
+    def with_shipped(cls, lists: Iterable[PriceList]) -> Prices:
+        """Return these lists, which take precedence, and the shipped ones."""
+        return cls((*lists, *_shipped()))
+
+    @property
+    def of_user(self) -> tuple[PriceList, ...]:
+        """The lists without the shipped ones."""
+        return tuple(listed for listed in self.lists if not any(listed is shipped for shipped in _shipped()))
 
     def of(self, identity: Mapping[str, Any], *, batch: bool = False) -> Price | None:
         """Return the price of a model, in batches or else in single requests; None if no list has one."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,7 +113,7 @@ def read_report(sources: Sequence[Path | RunSummary], folders: Sequence[Path], w
     longest = max(MAX_TEXT // 10, min(MAX_TEXT, 2_000_000 // max(1, len(sources))))
     # Name case files as the checkout does: relative to the workspace of a CI job, or to the current folder.
     root, redactor = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), secrets()
-    prices = prices_of(folders)
+    prices = cache(prices_of)
     runs = []
     with garbage_collection_paused():
         for number, source in enumerate(sources, 1):
@@ -122,7 +122,7 @@ def read_report(sources: Sequence[Path | RunSummary], folders: Sequence[Path], w
                 continue
             path = source.path if isinstance(source, RunSummary) else str(source)
             run = load_run(Path(path))
-            summary = source if isinstance(source, RunSummary) else summarize_run(run, path, prices)
+            summary = source if isinstance(source, RunSummary) else summarize_run(run, path, prices(Path(path).parent))
             view = _run_view(number, run, summary, root)
             if with_transcripts:
                 transcript = transcript_html(run, longest, f"r{number}-", redactor)

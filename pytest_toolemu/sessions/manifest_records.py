@@ -11,7 +11,7 @@ from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText
 from pytest_toolemu.formats.yaml_document import Record
-from pytest_toolemu.models.pricing import Cost
+from pytest_toolemu.models.pricing import Cost, PriceList
 from pytest_toolemu.sessions.planned_records import PlannedCase
 from pytest_toolemu.settings import MAX_SHARDS, OPTIONS, SettingValue, is_gate_file
 
@@ -101,6 +101,9 @@ class Manifest(Record):
         default=None, description="Whether models were called or replayed: `live`, `replayed`, or both"
     )
     servers: tuple[ServerRecord, ...] = Field(default=(), description="vLLM servers that the session started")
+    prices: tuple[PriceList, ...] = Field(
+        default=(), description="Prices in the file that the session used, which later commands use for its runs"
+    )
     cost: dict[Role, Cost] = Field(default={}, description="Requests, tokens, and cost in USD by role")
     worlds: WorldCounts | None = Field(default=None, description="Worlds that the session built; null if it built none")
     stopped_early: str = Field(

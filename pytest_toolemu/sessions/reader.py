@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -115,9 +116,9 @@ def read_run_summaries(folders: Sequence[Path]) -> list[RunSummary]:
     Raise UsageError for a session of the playground.
     """
     refuse_playground(folders)
-    prices = prices_of(folders)
+    prices = functools.cache(prices_of)
     files = newest_evaluations(run_files(folders))
-    return [summarize_run(load_run(path), str(path), prices) for path in files]
+    return [summarize_run(load_run(path), str(path), prices(path.parent)) for path in files]
 
 
 def summarize_run(run: Run, path: str, prices: Prices) -> RunSummary:
@@ -125,16 +126,16 @@ def summarize_run(run: Run, path: str, prices: Prices) -> RunSummary:
     return summary_of(run, path, costs_of(paid_for(run), prices), lambda: prices)
 
 
-def prices_of(folders: Iterable[Path]) -> Prices:
-    """Return the prices in the file that the first of these sessions named, or the shipped prices if it is missing.
+def prices_of(folder: Path) -> Prices:
+    """Return the prices that a session used, or the shipped prices if it used no others.
 
-    DocumentError if the file is invalid.
+    Sessions of earlier versions name a file of prices, which may be missing. DocumentError if it is invalid.
     """
-    for manifest in map(manifest_of, folders):
-        prices_file = manifest.text_setting("prices")
-        if prices_file and (path := Path(manifest.rootdir, prices_file)).is_file():
-            return Prices.read(path)
-    return Prices.read()
+    manifest = manifest_of(folder)
+    prices_file = manifest.text_setting("prices")
+    if not manifest.prices and prices_file and (path := Path(manifest.rootdir, prices_file)).is_file():
+        return Prices.read(path)
+    return Prices.with_shipped(manifest.prices)
 
 
 def manifest_of(folder: Path) -> Manifest:

@@ -80,6 +80,7 @@ def stored(
 
 def _manifest(store: RunStore, runs: Sequence[Run], settings: Settings) -> Manifest:
     model_calls = tuple(call for run in runs for call in run.exchanges)
+    prices = prices_of_settings(settings)
     return Manifest(
         session=store.folder.name,
         settings=settings.with_sources(),
@@ -88,5 +89,6 @@ def _manifest(store: RunStore, runs: Sequence[Run], settings: Settings) -> Manif
         datasets=tuple({str(run.dataset): run.dataset for run in runs if run.dataset is not None}.values()),
         judged_by=tuple(sorted({verdict.evaluator for run in runs for verdict in run.verdicts})),
         models="live",
-        cost=costs_of(model_calls, prices_of_settings(settings)),
+        prices=prices.of_user,
+        cost=costs_of(model_calls, prices),
     )

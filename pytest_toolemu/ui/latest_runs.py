@@ -21,6 +21,6 @@ def latest_runs(folder: Path, count: int) -> list[IndexedRun]:
 @lru_cache(512)
 def _read(file: RecordFile) -> IndexedRun | None:
     try:
-        return indexed(load_run(file.path), file.path, prices_of([file.path.parent]))
+        return indexed(load_run(file.path), file.path, prices_of(file.path.parent))
     except (OSError, ToolemuError):  # removed, or damaged; the table of runs says why
         return None

@@ -87,7 +87,7 @@ class SessionReader:
 
     def _read(self, session: SessionFolder) -> SessionRuns:
         folder = session.folder
-        prices = prices_of([folder])
+        prices = prices_of(folder)
         version = str(session.manifest.settings.get("prices"))
         before = self._indexes.get(folder) or read_index(folder, version)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.sessions.reader import read_run_summaries
 from tests.e2e.opinions import script
 from tests.e2e.test_over_http import OPENAI, keys, run, runs
 from tests.loopback.fixtures import Loopback
@@ -65,6 +66,9 @@ def test_a_budget_in_usd_and_the_cost_of_each_role(pytester: pytest.Pytester, lo
     result.stdout.fnmatch_lines(["*not run: the budget of 8.00 USD is spent (?.00 USD)*"])
     assert session(pytester)["cost"]["emulator"]["usd"] == 2.0
     result.stdout.fnmatch_lines(["*USD agent *, emulator 2.00 (2 requests, 20 tokens in (0 cached), 10 out)*"])
+    (pytester.path / "prices.yaml").unlink()
+    (folder,) = (pytester.path / ".toolemu").glob("2*")
+    assert [run.costs["emulator"].usd for run in read_run_summaries([folder])] == [2.0], "the session keeps the prices"
 
 
 @pytest.mark.usefixtures("keys")

@@ -13,10 +13,11 @@ from typer.testing import CliRunner, Result
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.messages import ModelCall, Reply, Usage
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.models.pricing import Cost
+from pytest_toolemu.models.pricing import Cost, Price, PriceList
 from pytest_toolemu.sessions.manifest_records import Manifest, ServerRecord, ShardManifest, WorldCounts
 from pytest_toolemu.sessions.merging.merge_sessions import merge_sessions
 from pytest_toolemu.sessions.reader import read_run_summaries
@@ -59,6 +60,10 @@ def session(
             ShardManifest(shard=shard, count=2, items=1, runs=marks, collected=2, collection="c", durations="")
         )
     return store.folder
+
+
+def price_list(usd: float, model: str = "m") -> PriceList:
+    return PriceList(provider="openai", source="c", checked="2026-11", models={model: Price(input=usd, output=usd)})
 
 
 def changed(run: Run, **fields: Any) -> Run:
@@ -176,6 +181,29 @@ def test_a_session_with_other_settings_replaces_no_runs_of_the_one_that_it_resum
     other = {"item": changed(finished, key="f" * 64)}
     second = session(tmp_path, "2", other, resumed=("1",), settings={"temperature": "1"})
     assert len(read_run_summaries([first, second])) == 2
+
+
+def test_a_merged_session_keeps_the_prices_of_its_sessions_and_says_if_they_differ(
+    tmp_path: Path, finished: Run
+) -> None:
+    reply = Reply(usage=Usage(calls=1, input=1_000_000))
+    call = ModelCall(
+        role="agent", model={"provider": "openai", "name": "m"}, messages=(), reply=reply, started=0, seconds=1
+    )
+    paid = changed(finished, exchanges=(call,))
+    lists = ((price_list(1),), (price_list(1),), (price_list(100), price_list(2, "k")))
+    folders = [session(tmp_path, str(n), {f"item {n}": paid}, prices=lists) for n, lists in enumerate(lists)]
+    assert sorted(run.costs["agent"].usd for run in read_run_summaries(folders)) == [1, 1, 100]
+    assert merge_sessions(folders[:2], tmp_path / "same").notes == ()
+    merged = merge_sessions(folders, tmp_path / "whole")
+    assert merged.notes == (
+        f"the sessions had different prices, such as {folders[0]} and {folders[2]}; of a model with several, the first "
+        "one is used for all runs; report the sessions without merging them if each should keep its own",
+    )
+    manifest = RunStore(tmp_path / "whole").manifest()
+    assert manifest.prices == (price_list(1), price_list(100), price_list(2, "k"))
+    assert manifest.cost["agent"].usd == 3
+    assert [run.costs["agent"].usd for run in read_run_summaries([tmp_path / "whole"])] == [1, 1, 1]
 
 
 class TestRefused:

@@ -103,6 +103,7 @@ def new_store(
     from pytest_toolemu.sessions.planned_cases import left_out, to_judge
     from pytest_toolemu.sessions.reader import manifest_of
     from pytest_toolemu.sessions.session_id import session_id
+    from pytest_toolemu.sessions.single_run import prices_of_settings
     from pytest_toolemu.sessions.store import RunStore
 
     manifests = [manifest_of(session) for session in sessions]
@@ -127,6 +128,7 @@ def new_store(
             cases=current_cases.files if current_cases else {},
             settings={**settings.with_sources(), **deciding_settings(manifests)},
             versions=versions(),
+            prices=prices_of_settings(settings).of_user,
             planned=planned,
             shards=next((manifest.shards for manifest in manifests if manifest.shards), None),
             missing=tuple(line for manifest in manifests for line in manifest.missing),

@@ -85,6 +85,7 @@ def _manifest(services: Services) -> Manifest:
         judged_by=tuple(sorted({str(judge) for run in runs for judge in run.judges})),
         models=cassettes.mode_in_words if cassettes else "live",
         servers=_server_records(servers) if servers else (),
+        prices=files.prices.of_user if session.settings.prices else (),
         cost=total_costs(runs) | builder_cost(services),
         worlds=builds.counts if builds else None,
         stopped_early=session.stopped_early,

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -22,7 +23,7 @@ from pytest_toolemu.core.run_file import PARTS, join_parts, part_path, read_run_
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.files.private_folders import is_private, make_subfolder
-from pytest_toolemu.models.pricing import Cost, Prices, costs_of
+from pytest_toolemu.models.pricing import Cost, PriceList, Prices, costs_of
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.merging.merge_conflicts import choose
 from pytest_toolemu.sessions.merging.merge_inputs import (
@@ -79,15 +80,35 @@ def merge_sessions(folders: Iterable[Path], into: Path, without: Collection[int]
         raise UsageError("the sessions have no runs: there is nothing to merge; run cases first")
     manifests = completed([one.folder for one in inputs], [one.manifest for one in inputs])
     first = next((manifest for manifest in manifests if not manifest.is_empty), Manifest())
+    prices, note = _prices([one.folder for one in inputs if one.files])
     runs, files = _read(
-        [record.path for record in chosen.values()],
-        prices_of(one.folder for one in inputs),
-        has_built_worlds=first.text_setting("world") == "built",
+        [record.path for record in chosen.values()], prices, has_built_worlds=first.text_setting("world") == "built"
     )
-    _write(into, files, _manifest(first, inputs, into, shards, gaps, runs), durations(runs))
+    manifest = _manifest(first, inputs, into, shards, gaps, runs)
+    _write(into, files, manifest.model_copy(update={"prices": prices.of_user}), durations(runs))
     moved = tuple(run.model_copy(update={"path": str(into / Path(run.path).name)}) for run in runs)
-    notes = (*gaps.values(), *(record.conflict for record in chosen.values() if record.conflict))
-    return MergedSession(moved, len(inputs), shards, notes)
+    conflicts = (record.conflict for record in chosen.values())
+    return MergedSession(moved, len(inputs), shards, tuple(filter(None, (*gaps.values(), *conflicts, note))))
+
+
+def _prices(folders: Sequence[Path]) -> tuple[Prices, str]:
+    """Return the prices of all sessions, those of the first one first, and a note if the sessions had different ones.
+
+    The merged session prices all its runs alike, as it does when it is read later.
+    """
+    lists = [prices_of(folder).of_user for folder in folders]
+    differing = [folder for folder, of_session in zip(folders, lists, strict=True) if of_session != lists[0]]
+    merged: list[PriceList] = []
+    for listed in chain.from_iterable(lists):
+        if listed not in merged:
+            merged.append(listed)
+    note = ""
+    if differing:
+        note = (
+            f"the sessions had different prices, such as {folders[0]} and {differing[0]}; of a model with several, the "
+            "first one is used for all runs; report the sessions without merging them if each should keep its own"
+        )
+    return Prices.with_shipped(merged), note
 
 
 def durations(runs: Iterable[RunSummary]) -> dict[str, float]:

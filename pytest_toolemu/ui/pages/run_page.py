@@ -114,7 +114,7 @@ def _record(request: Request) -> Run:
 def _summary(session: SessionFolder, runs: SessionRuns, name: str, record: Run) -> RunSummary:
     """Return the summary of a run; an older evaluation is not among those of the session."""
     current = next((run.summary for run in runs.runs if run.name == name), None)
-    return current or summarize_run(record, "", prices_of([session.folder]))
+    return current or summarize_run(record, "", prices_of(session.folder))
 
 
 ROUTES = (
