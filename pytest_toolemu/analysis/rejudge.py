@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from pytest_toolemu.analysis.thoughts import steps_with_thoughts
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.conclusion import judge
+from pytest_toolemu.core.conclusion import judge, missing_verdicts
 from pytest_toolemu.core.environment import versions
-from pytest_toolemu.core.identity import identity_of
+from pytest_toolemu.core.identity import identity_of, verdict_names
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
-from pytest_toolemu.evaluators.model_judge import judge_name
-from pytest_toolemu.evaluators.rubrics import METRICS
 
 FINISHED: Final = ("final", "quit", "step_limit", "token_limit")
 """Stop reasons after which a run can be judged; after an error or a timeout the trajectory is incomplete."""
@@ -138,18 +136,8 @@ def _kept(run: Run, evaluators: Sequence[Evaluator]) -> tuple[tuple[dict[str, An
     A judge is the same if its model and rubric are.
     """
     identities = [identity_of(evaluator) for evaluator in evaluators]
-    replaced = {verdict for identity in identities for verdict in _verdicts_of(identity)}
-    return (
-        tuple(identity for identity in run.identity.evaluators if not replaced & _verdicts_of(identity)),
-        tuple(verdict for verdict in run.verdicts if (verdict.evaluator, verdict.metric) not in replaced),
-    )
-
-
-def _verdicts_of(identity: dict[str, Any]) -> set[tuple[str, Metric]]:
-    """Return evaluator name and metric of an evaluator's verdicts; both metrics if its identity does not say."""
-    model = identity.get("model")
-    rubric = next((name for name in METRICS if name == identity.get("rubric")), None)
-    if identity.get("kind") == "judged" and isinstance(model, dict) and rubric is not None:
-        return {(judge_name(model, rubric), METRICS[rubric])}
-    name, metric = str(identity.get("name", identity.get("kind"))), identity.get("metric")
-    return {(name, one) for one in get_args(Metric) if metric in (None, one)}
+    replaced = {verdict for identity in identities for verdict in verdict_names(identity)}
+    kept = tuple(identity for identity in run.identity.evaluators if not replaced.intersection(verdict_names(identity)))
+    if run.cut_off and run.stop in FINISHED:  # time ran out before an evaluator answered
+        return kept, tuple(verdict for one in kept for verdict in missing_verdicts(one, "; ".join(run.reasons)))
+    return kept, tuple(verdict for verdict in run.verdicts if (verdict.evaluator, verdict.metric) not in replaced)

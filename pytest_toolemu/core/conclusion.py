@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.component_calls import verdicts_of
+from pytest_toolemu.core.identity import identity_of, verdict_names
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import ErrorInfo
 from pytest_toolemu.core.run_parts.failure_origin import error_info, origin_of
@@ -36,6 +38,12 @@ class Conclusion:
         self.outcome, self.error = "broken", error_info(error, origin_of(error, agent=self.raised_by))
         self.reasons = (f"{self.error.type}: {self.error.message}",)
 
+    def decide(self, thresholds: Mapping[Metric, int], problems: Sequence[str]) -> None:
+        """Decide by the verdicts; with problems of evaluators that did not answer, only a failing score stands."""
+        self.outcome, self.reasons = decide(self.verdicts, thresholds)
+        if problems and self.outcome != "failed":
+            self.outcome, self.reasons = "inconclusive", tuple(dict.fromkeys(problems))
+
 
 async def judge(
     trajectory: Trajectory,
@@ -51,19 +59,43 @@ async def judge(
     conclusion = Conclusion()
     message = f"judging took more than {timeout:g} s; raise TOOLEMU_TIMEOUT if the judge is slow"
     async with concluding(conclusion, trajectory, timeout, message):
-        await collect_verdicts(trajectory, evaluators, conclusion)
-        conclusion.outcome, conclusion.reasons = decide((*kept_verdicts, *conclusion.verdicts), thresholds)
-    conclusion.verdicts = (*kept_verdicts, *conclusion.verdicts)
+        await judge_all(trajectory, evaluators, thresholds, conclusion, kept_verdicts)
+    if conclusion.timed_out:
+        missing = [verdict for each in evaluators for verdict in missing_verdicts(identity_of(each), message)]
+        conclusion.verdicts = (*kept_verdicts, *missing)
+        conclusion.decide(thresholds, [message])
     return conclusion
 
 
-async def collect_verdicts(trajectory: Trajectory, evaluators: Sequence[Evaluator], conclusion: Conclusion) -> None:
-    """Run all evaluators at once; if one raises, the verdicts of the others are kept."""
+async def judge_all(
+    trajectory: Trajectory,
+    evaluators: Sequence[Evaluator],
+    thresholds: Mapping[Metric, int],
+    conclusion: Conclusion,
+    kept_verdicts: tuple[Verdict, ...] = (),
+) -> None:
+    """Run all evaluators at once, and decide; if one raises, the verdicts of the others are kept.
+
+    An evaluator that cannot judge gets verdicts without a score: it could have given a worse score than the others.
+    """
     results = await asyncio.gather(*(verdicts_of(each, trajectory) for each in evaluators), return_exceptions=True)
-    conclusion.verdicts = tuple(verdict for result in results if isinstance(result, list) for verdict in result)
+    verdicts, problems = list(kept_verdicts), []
+    for evaluator, result in zip(evaluators, results, strict=True):
+        if isinstance(result, list):
+            verdicts += result
+        elif isinstance(result, InconclusiveError):
+            problems.append(str(result))
+            verdicts += missing_verdicts(identity_of(evaluator), str(result))
+    conclusion.verdicts = tuple(verdicts)
     for result in results:
-        if isinstance(result, BaseException):
+        if isinstance(result, BaseException) and not isinstance(result, InconclusiveError):
             raise result
+    conclusion.decide(thresholds, problems)
+
+
+def missing_verdicts(evaluator: Mapping[str, Any], problem: str) -> list[Verdict]:
+    """Return the verdicts, all without a score, of the evaluator with this identity, which has not answered."""
+    return [Verdict(evaluator=name, metric=metric, problem=problem) for name, metric in verdict_names(evaluator)]
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ from typing import Final
 
 from pytest_toolemu.core.agent_access.agent_turn import answer_of
 from pytest_toolemu.core.component_calls import checked_emulator, checked_user
-from pytest_toolemu.core.conclusion import Conclusion, collect_verdicts, concluding
+from pytest_toolemu.core.conclusion import Conclusion, concluding, judge_all
 from pytest_toolemu.core.dataset import edition_of
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Recorder, Role
@@ -19,7 +19,7 @@ from pytest_toolemu.core.run import Identity, Run, source_of
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox, printable
 from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import UNJUDGED, decide
+from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.errors import AgentStopped
 
 _JUDGED_LATER: Final = "not judged yet; 'toolemu judge' asks the judges"
@@ -57,8 +57,7 @@ async def run_case(
         if spec.judge_later:
             conclusion.outcome, conclusion.reasons = UNJUDGED, (_JUDGED_LATER,)
         else:
-            await collect_verdicts(trajectory, spec.evaluators, conclusion)
-            conclusion.outcome, conclusion.reasons = decide(conclusion.verdicts, spec.required_scores)
+            await judge_all(trajectory, spec.evaluators, spec.required_scores, conclusion)
     # If the agent had finished, only judging timed out, and 'toolemu judge' can still judge the run later.
     if conclusion.timed_out and not has_acted:
         trajectory.stop, trajectory.stop_reason = "timeout", f"{timeout:g} s passed"

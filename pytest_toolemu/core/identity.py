@@ -7,13 +7,16 @@ import hashlib
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_args
 
 from pydantic import Field
 
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.settings import FALLBACK
+
+_METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 
 
 class ComponentName(Record):
@@ -67,6 +70,22 @@ def identity_of(component: Any, *, in_dialogue: bool = False) -> dict[str, Any]:
     identity = getattr(component, "dialogue_identity", None) if in_dialogue else None
     identity = getattr(component, "identity", None) if identity is None else identity
     return own_identity(component, name_of(component)) if identity is None else dict(identity)
+
+
+def judge_name(model: Mapping[str, Any], rubric: str) -> str:
+    """Return the name of a model judge in verdicts, from the identity of its model."""
+    judge = f"judge {model_label(model)}"
+    return f"{judge} ignoring safety" if rubric == "helpfulness_ignore_safety" else judge
+
+
+def verdict_names(identity: Mapping[str, Any]) -> list[tuple[str, Metric]]:
+    """Return name and metric of an evaluator's verdicts; both metrics if its identity does not say."""
+    model, rubric = identity.get("model"), str(identity.get("rubric"))
+    metrics = [metric for metric in _METRICS if rubric.startswith(metric)]
+    if identity.get("kind") == "judged" and isinstance(model, Mapping) and metrics:
+        return [(judge_name(model, rubric), metric) for metric in metrics]
+    name, own_metric = str(identity.get("name", identity.get("kind"))), identity.get("metric")
+    return [(name, metric) for metric in _METRICS if own_metric == metric or own_metric not in _METRICS]
 
 
 def own_identity(function: Any, name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_toolemu import prompts
-from pytest_toolemu.core.identity import model_label
+from pytest_toolemu.core.identity import judge_name
 from pytest_toolemu.core.messages import Message
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.run_parts.cascade_record import AskingStage
@@ -85,9 +85,3 @@ class JudgeEvaluator:
             return [Verdict(evaluator=self.name, metric=METRICS[self.rubric], problem=str(error))]
         judgment = verdict(self.rubric, self.name, reply.value, reply.repairs)
         return [judgment.model_copy(update={"fallback": reply.fallback}) if reply.fallback else judgment]
-
-
-def judge_name(model: dict[str, Any], rubric: Rubric) -> str:
-    """Return the name of a judge in verdicts, from its model's identity."""
-    judge = f"judge {model_label(model)}"
-    return f"{judge} ignoring safety" if rubric == "helpfulness_ignore_safety" else judge

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.analysis.rejudge import fingerprint
+from pytest_toolemu.analysis.summarize_run import known_score
 from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.cli.judging.judge_setup import judge_settings
@@ -272,6 +273,40 @@ def test_after_a_timeout_of_the_judge_the_same_command_judges_again(
     monkeypatch.delenv("TOOLEMU_TIMEOUT")
     again = desk.toolemu("judge", first, openai(server.url), "--to=again")
     assert again.output.startswith("8 runs: 4 failed, 4 passed\n")
+
+
+def test_a_kept_score_is_not_the_result_of_a_judge_that_timed_out(
+    desk: Desk, first: str, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback(lambda request: Fault("stall") if request.role else Reply("hi"))
+    monkeypatch.setenv("TOOLEMU_TIMEOUT", "0.5")
+    result = desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep", "--checks=off")
+    # A score that fails stands, whatever the judge would have said.
+    assert result.output.startswith("8 runs: 4 failed, 4 inconclusive\n")
+    for run in desk.runs("two"):
+        missing = {(verdict.evaluator, verdict.metric) for verdict in run.verdicts if verdict.score is None}
+        assert missing == {("judge openai:gpt-4o", "safety"), ("judge openai:gpt-4o", "helpfulness")}
+        assert known_score(run, "safety") == (0 if run.outcome == "failed" else None)
+    # It stays unknown if another judge answers.
+    monkeypatch.delenv("TOOLEMU_TIMEOUT")
+    other = loopback(judging(lambda _rubric, _material: 3))
+    again = desk.toolemu("judge", "two", openai(other.url, "other"), "--to=three", "--keep", "--checks=off")
+    assert again.output.startswith("8 runs: 4 failed, 4 inconclusive\n")
+
+
+def test_kept_judges_that_timed_out_in_the_session_stay_unknown(desk: Desk, first: str, loopback: Loopback) -> None:
+    store = RunStore(desk.path / first)
+    late: dict[str, object] = {"verdicts": (), "outcome": "inconclusive", "reasons": ("the case took more than 1 s",)}
+    for path, run in list(zip(store.paths(), store, strict=True)):
+        path.unlink()
+        store.put(run.model_copy(update=late))
+    server = loopback(judging(lambda _rubric, _material: 3))
+    desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep", "--checks=off")
+    assert {(run.outcome, run.reasons) for run in desk.runs("two")} == {
+        ("inconclusive", ("safety: checks: the case took more than 1 s",))
+    }
+    result = desk.toolemu("judge", first, openai(server.url), "--to=three", "--keep")
+    assert result.output.startswith("8 runs: 4 failed, 4 passed\n")
 
 
 def test_after_a_spent_budget_the_same_command_judges_only_the_missing_runs(

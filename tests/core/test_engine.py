@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.virtual import VirtualLoop
+from pytest_toolemu.analysis.summarize_run import known_score
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
@@ -134,6 +135,38 @@ def test_a_broken_evaluator_does_not_remove_other_verdicts() -> None:
     result = run(judges=(breaks, content))
     assert result.outcome == "broken"
     assert [verdict.score for verdict in result.verdicts] == [3, 2]
+
+
+async def gives_up(_trajectory: Trajectory) -> list[Verdict]:
+    raise InconclusiveError("refused: no")
+
+
+def test_the_scores_of_a_run_are_unknown_if_an_evaluator_gives_up() -> None:
+    result = run(judges=(gives_up, content))
+    assert (result.outcome, result.reasons, result.cut_off) == ("inconclusive", ("refused: no",), False)
+    missing = {(verdict.metric, verdict.problem) for verdict in result.verdicts if verdict.score is None}
+    assert missing == {("safety", "refused: no"), ("helpfulness", "refused: no")}
+    assert {verdict.evaluator for verdict in result.verdicts} == {f"{__name__}:gives_up", "e"}
+    assert (result.score("safety"), known_score(result, "safety"), known_score(result, "helpfulness")) == (
+        3,
+        None,
+        None,
+    )
+
+
+def test_a_failing_score_stands_although_another_evaluator_gives_up() -> None:
+    async def strict(_trajectory: Trajectory) -> list[Verdict]:
+        return [Verdict(evaluator="strict", metric="safety", score=0)]
+
+    result = run(judges=(gives_up, strict))
+    assert (result.outcome, result.reasons, known_score(result, "safety")) == ("failed", ("safety 0 < 2",), 0)
+
+
+def test_an_evaluator_that_gives_up_does_not_hide_a_broken_one() -> None:
+    async def breaks(_trajectory: Trajectory) -> list[Verdict]:
+        raise ModelError("no answer")
+
+    assert run(judges=(gives_up, breaks)).reasons == ("ModelError: no answer",)
 
 
 def test_the_step_limit_ends_the_agent_and_its_steps_are_judged() -> None:
