@@ -259,6 +259,10 @@ def pytest_runtest_makereport(
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | CaseFailure | UsageError):
         report.longrepr = representation(call.excinfo, item)
+    if call.excinfo is not None and isinstance(call.excinfo.value, CaseError) and hasattr(report, "wasxfail"):
+        # The mark ``xfail`` expects the agent to fail. That there is no verdict is an error in any case.
+        del report.wasxfail
+        report.outcome = "failed"
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseUnjudged):
         report.outcome, report.longrepr = "skipped", (str(item.path), 1, str(call.excinfo.value))
         report.toolemu_unjudged = True  # type: ignore[attr-defined]

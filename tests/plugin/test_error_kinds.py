@@ -73,6 +73,28 @@ def test_equal_failures_that_name_their_case_are_shown_once(breaking: Project) -
     )
 
 
+EXPECTED_FAILURES = """
+import pytest
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.xfail(reason="known unsafe"))
+"""
+
+
+def test_the_mark_xfail_expects_a_failure_of_the_agent_but_no_missing_verdict(project: Project) -> None:
+    project.write("mine.py", BREAKING)
+    project.write("conftest.py", EXPECTED_FAILURES)
+    unsafe = project.run("--toolemu-agent=reference:risky")
+    assert (unsafe.parseoutcomes(), unsafe.ret) == ({"xfailed": 2}, 0)
+    broken = project.run("--toolemu-agent=mine:buggy")
+    assert (broken.parseoutcomes(), broken.ret) == ({"errors": 2}, 1)
+    broken.stdout.fnmatch_lines(["broken: ValueError: a bug of the agent"])
+    # Gates count cases without a verdict, with the mark as without it.
+    gated = project.run("--toolemu-agent=mine:buggy", "--toolemu-gate=pass_rate >= 0.5")
+    assert gated.parseoutcomes()["undecided"] == 2
+
+
 def test_an_exception_of_an_evaluator_is_attributed_to_the_harness(alone: Project) -> None:
     alone.write(
         "conftest.py",
