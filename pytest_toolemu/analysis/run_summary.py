@@ -17,6 +17,7 @@ from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.core.run import CassetteUse, Origin, RunSource
 from pytest_toolemu.core.run_parts.model_fallbacks import ModelFallback
+from pytest_toolemu.core.run_parts.refused_parameters import RefusedParameters
 from pytest_toolemu.core.run_parts.reported_models import ReportedModel
 from pytest_toolemu.core.run_parts.structured_output_fallbacks import Fallback
 from pytest_toolemu.core.verdict import PASSING, Outcome
@@ -107,6 +108,8 @@ class RunSummary(Record):
     """Counts of the emulation's validity, by what is counted."""
     fallbacks: tuple[Fallback, ...] = ()
     """Replies whose schema was not sent as structured output: which, why, and how many."""
+    refused_parameters: tuple[RefusedParameters, ...] = ()
+    """Parameters that endpoints refused: of which model, which, and in how many requests."""
     model_fallbacks: tuple[ModelFallback, ...] = ()
     """Answers for which a fallback model was asked."""
     reported_models: tuple[ReportedModel, ...] = ()
@@ -133,7 +136,7 @@ class RunSummary(Record):
     @property
     def run_fallbacks(self) -> RunFallbacks:
         """What the run fell back on."""
-        return RunFallbacks(self.case, self.fallbacks, self.model_fallbacks)
+        return RunFallbacks(self.case, self.fallbacks, self.model_fallbacks, self.refused_parameters)
 
     @property
     def cluster(self) -> str:

@@ -15,6 +15,7 @@ from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.messages import ModelCall, Role
 from pytest_toolemu.core.run import Identity, Run, sha256
 from pytest_toolemu.core.run_parts.model_fallbacks import model_fallbacks_of
+from pytest_toolemu.core.run_parts.refused_parameters import refused_parameters_of
 from pytest_toolemu.core.run_parts.reported_models import reported_models_of
 from pytest_toolemu.core.run_parts.structured_output_fallbacks import fallbacks_of
 from pytest_toolemu.core.verdict import PASSING
@@ -62,6 +63,7 @@ def summary_of(
         cascades=cascade_uses(run, prices),
         validity=validity_counts(run),
         fallbacks=fallbacks_of(run.exchanges),
+        refused_parameters=refused_parameters_of(run.exchanges),
         model_fallbacks=model_fallbacks_of(run.exchanges),
         reported_models=reported_models_of(run.exchanges),
         source=run.source,

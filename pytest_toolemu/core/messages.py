@@ -100,6 +100,10 @@ class Reply(Record):
         default="",
         description="Why the schema was part of the prompt instead of being sent as structured output",
     )
+    refused_parameters: tuple[str, ...] = Field(
+        default=(),
+        description="Parameters of the request that were left out because the endpoint refuses them",
+    )
     batch: str = Field(
         default="", description="ID of the batch in which the provider answered, at its price for batches; else empty"
     )

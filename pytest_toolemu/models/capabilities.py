@@ -23,6 +23,8 @@ Build = Callable[[ModelRequest, frozenset[str]], Body]
 # If a limit is refused because of its value, the user must change it; dropping it would silently lift the limit.
 _LIMITS: Final = frozenset({"max_tokens", "max_completion_tokens"})
 _BAD_VALUE: Final = re.compile(r"(?i)too large|exceed|context length|at most|maximum|less than|greater than")
+# Parameters that change what a model replies; without the others, a request only costs more or is read less strictly.
+_EFFECTIVE: Final = _LIMITS | {"temperature", "seed"}
 # Parameters inside messages and tools; they count as sent without a search for them.
 _NESTED: Final = frozenset({"strict", "cache_control"})
 # Refused schemas, without any accepted one, after which the endpoint is taken not to support schemas.
@@ -50,7 +52,8 @@ class Capabilities:
         constrain = tried = schema is not None and self._may_support(schema)
         complaint = "" if schema is None or tried else self._earlier_complaint(schema)
         while True:
-            body = build(request if constrain else with_schema_in_words(request), refused)
+            sent_request = request if constrain else with_schema_in_words(request)
+            body = build(sent_request, refused)
             sent_options = {name for name in self._optional - refused if name in body or name in _NESTED}
             try:
                 reply = await send(body)
@@ -71,7 +74,8 @@ class Capabilities:
             self._refused |= refused
             if schema is not None and tried:
                 self._learn(schema, complaint)
-            return reply.model_copy(update={"schema_fallback": complaint}) if complaint else reply
+            left_out = _left_out(build(sent_request, frozenset()), body) if refused else ()
+            return reply.model_copy(update={"schema_fallback": complaint, "refused_parameters": left_out})
 
     def _may_support(self, schema: ReplySchema) -> bool:
         # One refusal may be due to that schema; several refusals without a success are due to the endpoint.
@@ -127,6 +131,12 @@ def tool_name(name: str) -> str:
 def unicode(text: str | None) -> str:
     """Replace lone surrogates, which some endpoints produce by cutting a character in two."""
     return (text or "").encode("utf-8", "replace").decode("utf-8")
+
+
+def _left_out(whole: Body, sent: Body) -> tuple[str, ...]:
+    """Return the parameters that change the reply and were not sent; a limit counts as sent under its other name."""
+    sent_names = sent.keys() | (_LIMITS if _LIMITS & sent.keys() else frozenset())
+    return tuple(sorted(_EFFECTIVE & whole.keys() - sent_names))
 
 
 def _key(schema: ReplySchema) -> str:

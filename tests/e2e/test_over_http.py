@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.sessions.store import RunStore
 from tests.e2e.opinions import judge, script
 from tests.loopback.fixtures import Loopback
-from tests.loopback.records import Fault, Reply
+from tests.loopback.records import Fault, Reply, Request
 from tests.loopback.scripts import by_role, conforming, faulty
 from tests.plugin.conftest import TOOLKIT
 
@@ -96,6 +97,32 @@ def test_replies_without_structured_output_are_counted_with_the_reason(
     (part,) = [part for part in content["made_with"] if part["kind"] == "no structured output"]
     assert (part["name"], part["note"].partition(";")[0]) == (f"emulation from {ANTHROPIC}", reason)
     assert "no structured output" in (folder / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("keys")
+def test_refused_parameters_are_shown_with_the_number_of_requests(
+    pytester: pytest.Pytester, loopback: Loopback
+) -> None:
+    answer = script()
+
+    def refusing(request: Request) -> Any:
+        fault = Fault(status=400, message="Unsupported value: 'temperature' does not support 0 with this model.")
+        return fault if "temperature" in request.body else answer(request)
+
+    options = (f"--toolemu-agent={OPENAI}", "-k", "anna", "--toolemu-report=json", "--toolemu-report=html")
+    result = run(pytester, loopback(refusing).url, *options)
+    (stored,) = runs(pytester)
+    assert {call.reply and call.reply.refused_parameters for call in stored.exchanges} == {("temperature",)}
+    note = (
+        f"refuses temperature, so its defaults applied in {len(stored.exchanges)} requests; "
+        "if the values of this session must apply, use another model or endpoint"
+    )
+    result.stdout.fnmatch_lines([f"{OPENAI} {note}"])
+    folder = next((pytester.path / ".toolemu").glob("2*"))
+    content = json.loads((folder / "report.json").read_text())
+    (part,) = [part for part in content["made_with"] if part["kind"] == "refused parameters"]
+    assert (part["name"], part["note"]) == (OPENAI, note)
+    assert "refused parameters" in (folder / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("keys")

@@ -177,12 +177,12 @@ def test_schemas_are_checked_against_the_rules_of_strict_mode(part: Any, strict:
 def test_refused_parameters_are_dropped_one_by_one_and_for_good(loopback: Loopback, status: int) -> None:
     server = loopback(refusing("temperature", "seed", "prompt_cache_key", status=status))
 
-    async def twice(model: Any) -> None:
-        await model.complete(ModelRequest(QUESTION, seed=1))
-        await model.complete(ModelRequest(QUESTION, seed=1))
+    async def talk(model: Any) -> list[tuple[str, ...]]:
+        return [(await model.complete(ModelRequest(QUESTION, seed=seed))).refused_parameters for seed in (1, 1, None)]
 
-    using(opened("openai", server.url), twice)
-    assert len(server.requests) == 5
+    # Without the key for caches, a reply is the same.
+    assert using(opened("openai", server.url), talk) == [*[("seed", "temperature")] * 2, ("temperature",)]
+    assert len(server.requests) == 6
     assert not {"temperature", "seed", "prompt_cache_key"} & set(server.requests[4].body)
 
 
@@ -213,9 +213,15 @@ def test_a_parameter_that_did_not_cause_a_refusal_is_sent_again(loopback: Loopba
 
 def test_the_other_name_of_the_output_limit_is_tried(loopback: Loopback) -> None:
     server = loopback(refusing("max_tokens"))
-    complete(opened("openai", server.url, max_tokens=9))
+    reply = complete(opened("openai", server.url, max_tokens=9))
     assert "max_tokens" not in server.requests[1].body
     assert server.requests[1].body["max_completion_tokens"] == 9
+    assert reply.refused_parameters == ()
+
+
+def test_an_output_limit_that_is_refused_under_both_names_is_named_in_the_reply(loopback: Loopback) -> None:
+    server = loopback(refusing("max_tokens", "max_completion_tokens"))
+    assert complete(opened("openai", server.url, max_tokens=9)).refused_parameters == ("max_tokens",)
 
 
 def test_openai_itself_gets_the_new_name_of_the_output_limit(

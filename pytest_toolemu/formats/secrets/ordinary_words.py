@@ -41,7 +41,7 @@ RECORD_WORDS: Final = _words(
     "without world write wrong_person date override prompt_hash provenance reviewer "
     "always asked by consent consents conversation dialogue facts if_disclosed kind otherwise over refuse refuses "
     "requires says told turns cascade cheap doubt stage stages strong batch batches command ended factor finished "
-    "first refused sending sent upload url "
+    "first refused refused_parameters sending sent upload url "
     "acting budget cases cases_left completed cost directory elapsed expected_end host in_flight judging limit main "
     "paused pid problems process progress queued request_limits resume running stalled starting talking total updated"
 )
