@@ -199,6 +199,18 @@ class TestDrift:
         assert load_toolkit(path).tools[1].effect == "irreversible"
         assert differences(published(self.OLD, PublishedTool("add_line", "Add.", PARAMETERS)), path, "") == []
 
+    def test_descriptions_and_parameters_that_only_the_file_has_are_none(self, path: Path) -> None:
+        source = published(PublishedTool("sink"))
+        import_toolkit(source, path, "")
+        path.write_text(
+            path.read_text()
+            .replace("Imported without a description.", "Sink a boat.")
+            .replace("properties: {}", "properties: {boat: {type: string}}")
+        )
+        (tool,) = load_toolkit(path).tools
+        assert (tool.description, list(tool.parameters["properties"])) == ("Sink a boat.", ["boat"])
+        assert differences(source, path, "") == []
+
     def test_tools_come_and_go(self, path: Path) -> None:
         assert self.drift(path, self.OLD, PublishedTool("sink")) == [
             "+ sink: only the source has it",
@@ -207,6 +219,17 @@ class TestDrift:
 
     def test_a_selection_applies_to_both(self, path: Path) -> None:
         assert self.drift(path, self.OLD, PublishedTool("sink"), only="^read") == []
+
+    def test_a_selection_is_of_names_of_the_source(self, path: Path) -> None:
+        source = published(PublishedTool("log/read", "Read."), PublishedTool("log/read_all", "Read."))
+        import_toolkit(source, path, "")
+        assert differences(source, path, "^log/") == []
+        assert differences(source, path, "read$") == []
+        # As a call, the other name also matches this selection.
+        assert differences(source, path, "/read$|_read_all") == []
+        assert differences(published(PublishedTool("log/read", "Read.")), path, "read") == [
+            "- log_read_all: only the file has it"
+        ]
 
     def test_changed_parts_are_named(self, path: Path) -> None:
         now = {"type": "object", "properties": {"path": {"type": "integer"}, "all": {}}, "required": ["path"]}

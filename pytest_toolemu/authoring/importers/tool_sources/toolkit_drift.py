@@ -30,8 +30,12 @@ def differences(published: PublishedToolkit, path: Path, only: str) -> list[str]
         raise UsageError(f"{path}: does not exist; first write it without --diff, or name another file with --into")
     chosen = selected(published.tools, only)
     now = {tool["call_as"]: tool for tool in toolkit_of(published, chosen, name)["tools"]}
+    # A selection is of names of the source, which can differ from those that agents call.
+    others = distinct_tools(published.tools, {}).keys() - now.keys()
     kept = {
-        called: tool for called, _, tool in callable_tools((load_toolkit(path),)) if not only or occurs(only, called)
+        called: tool
+        for called, _, tool in callable_tools((load_toolkit(path),))
+        if not only or called in now or (occurs(only, called) and called not in others)
     }
     sources = distinct_tools(chosen, {})
     lines = [f"+ {called}: only the source has it" for called in now if called not in kept]
@@ -45,7 +49,11 @@ def differences(published: PublishedToolkit, path: Path, only: str) -> list[str]
 
 def _stated(source: PublishedTool, tool: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a tool that its source states, at least in part."""
-    stated = {"description": tool["description"], "parameters": tool["parameters"]}
+    stated: dict[str, Any] = {}
+    if source.description.strip():
+        stated["description"] = tool["description"]
+    if source.parameters is not None:
+        stated["parameters"] = tool["parameters"]
     if source.returns is not None:
         stated["returns"] = tool["returns"]
     if source.errors:
