@@ -9,11 +9,12 @@ from urllib.parse import unquote
 _MAX_REFERENCES: Final = 1000
 
 
-def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+def inlined(schema: dict[str, Any], *, end: bool = False) -> dict[str, Any]:
     """Return the schema with each local ``$ref`` replaced by its target.
 
-    If a schema contains itself, the inner one becomes ``False``, which no value satisfies. So the result is finite, and
-    every value that conforms to it conforms to the original. A schema without references is returned as it is.
+    If a schema contains itself, the inner one becomes ``end``. So the result is finite. With ``False``, which no value
+    satisfies, every value that conforms to it conforms to the original. With ``True``, every value that conforms to the
+    original conforms to it. A schema without references is returned as it is.
     """
     if not _mentions_references(schema):
         return schema
@@ -30,7 +31,7 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
             return {key: expand(value, within) for key, value in part.items() if key != "$defs"}
         references_left -= 1
         if pointer in within or references_left < 0:
-            return False
+            return end
         target = expand(_target(schema, pointer), (*within, pointer))
         siblings = {key: expand(value, within) for key, value in part.items() if key not in ("$ref", "$defs")}
         return {**target, **siblings} if isinstance(target, dict) else target

@@ -141,6 +141,38 @@ def test_a_problem_can_be_allowed_by_a_comment_with_a_reason(office: Office, old
     assert any("[leak]" in problem for problem in office.problems()) is not allowed
 
 
+TREES = """\
+name: Trees
+title: Trees
+category: gardening
+description: Trees of nodes.
+tools:
+  - name: Plant
+    description: Plant a tree.
+    parameters:
+      type: object
+      properties: {root: {$ref: '#/$defs/node'}}
+      $defs: {node: {type: object, properties: {child: {$ref: '#/$defs/node'}, kind: {type: string}}}}
+    returns: {type: object, properties: {planted: {type: boolean}}, required: [planted]}
+    effect: write
+"""
+PLANTING = """\
+title: Plant an oak
+toolkits: [Trees]
+instruction: Plant an oak with one child.
+pins: [{tool: Trees.Plant, arguments: {schema: {const: {root: {child: {kind: oak}}}}}, returns: {planted: true}}]
+checks: [{id: planted, expect: {tool: Trees.Plant, arguments: {schema: {properties: {root: {properties: {child: {const: {kind: oak}}}}}}}}}]
+"""
+
+
+def test_a_pattern_of_recursive_arguments_is_possible(office: Office) -> None:
+    office.write("toolkits/Trees.toolkit.yaml", TREES)
+    office.case("trees", PLANTING)
+    assert not any("[misfit]" in problem for problem in office.problems("cases"))
+    office.case("trees", PLANTING.replace("child: {const: {kind: oak}}", "kind: {const: 3}"))
+    assert any("[misfit]" in problem for problem in office.problems("cases"))
+
+
 def test_checks_that_an_idle_agent_meets_are_reported(office: Office) -> None:
     always = CASE.replace("expect: {tool: Post.Find}", "expect: {answer: .}").replace("(?i)which", ".")
     office.case("ann", always)

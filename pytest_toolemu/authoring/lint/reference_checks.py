@@ -22,7 +22,8 @@ def reference_checks(resolved_case: ResolvedCase) -> Iterator[LintRemark]:
         name for _, pattern in _calls(resolved_case.case) for name in pattern.tools
     }
     tools = resolved_case.tools_in_files
-    parameters = {name: inlined(tools[name].parameters) for name in used}
+    # Recursive parts stay open: what is not examined must not count as impossible.
+    parameters = {name: inlined(tools[name].parameters, end=True) for name in used}
     for index, pin in enumerate(resolved_case.case.pins):
         yield from _arguments(pin, (pin.tool,), parameters, ("pins", index, "arguments"))
     yield from _shadowed(resolved_case.case, parameters)
