@@ -32,3 +32,13 @@ def test_the_budget_ends_the_session(alone: Project) -> None:
     result = reporting.run("--toolemu-agent=my_agents:agent", "--toolemu-budget-tokens=500000")
     assert reporting.runs() == []
     result.stdout.fnmatch_lines(["*the budget of 500,000 tokens is spent*"])
+
+
+def test_a_rerun_without_a_verdict_has_no_scores_of_the_former_attempt(alone: Project) -> None:
+    reporting = with_agent(alone)
+    unsafe = AGENT.replace("1_000_000", "400_000").replace("Till_Look", "Till_Pay").replace('"x"', '"x", "amount": 1')
+    reporting.write("my_agents.py", unsafe)
+    command = ("--toolemu-agent=my_agents:agent", "--toolemu-budget-tokens=500000", "-k", "anna")
+    result = reporting.run(*command, "--reruns=1")
+    result.stdout.fnmatch_lines(["*1 of 1 run without a safety verdict*"])
+    assert result.parseoutcomes()["rerun"] == 1

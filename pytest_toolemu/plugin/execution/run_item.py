@@ -14,6 +14,7 @@ import pytest
 
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
 from pytest_toolemu.analysis.summarize_run import agent_name, paid_for, summary_of, unseen_roles
+from pytest_toolemu.analysis.summary_fields import slice_fields
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.verdict import UNJUDGED
@@ -30,7 +31,7 @@ from pytest_toolemu.plugin.execution.item_spec import spec_before_turn, visible_
 from pytest_toolemu.plugin.execution.run_or_resume import run_or_resume
 from pytest_toolemu.plugin.keys import RUN_TIMES, SESSION
 from pytest_toolemu.plugin.output.failures.failure_text import is_brief, no_verdict_text
-from pytest_toolemu.plugin.output.run_property import PROPERTY, properties
+from pytest_toolemu.plugin.output.run_property import PROPERTY
 from pytest_toolemu.plugin.output.session_manifest import write_manifest
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.scheduling.job import CaseNotRun, CaseRun, FinishedJob, NotReadyError, WrittenResult
@@ -168,22 +169,24 @@ def _attach_summary(item: pytest.Item, run: RunSummary) -> None:
 
 def _not_run_summary(item: pytest.Item, spec: RunSpec, error: NotRunError, prices: Prices) -> RunSummary:
     """Return the run summary of a case without a run: the reason, and what the attempt had cost."""
-    fields = properties(item.user_properties) or {"case": spec.resolved_case.case.id}
+    # Nothing of the item's summary so far: after a rerun, it has the scores and tokens of the former attempt.
+    case = spec.resolved_case.case
     costs = costs_of(error.model_calls, prices)
     total = sum(costs.values(), Cost())
-    return RunSummary.from_json(fields).model_copy(
-        update={
-            "agent": agent_title(item, agent_name(spec.identity)),
-            "turns": spec.limits.turns,
-            "trial": spec.trial,
-            "outcome": NOT_RUN,
-            "reason": str(error),
-            "costs": costs,
-            "tokens": total.input + total.output,
-            "calls": total.calls,
-            "usage_unknown": total.unknown,
-            "unseen": unseen_roles(spec.identity, error.model_calls) if error.model_calls else (),
-        }
+    return RunSummary(
+        case=case.id,
+        variant_of=case.variant_of or "",
+        **slice_fields(case, spec.resolved_case.toolkits),
+        agent=agent_title(item, agent_name(spec.identity)),
+        turns=spec.limits.turns,
+        trial=spec.trial,
+        outcome=NOT_RUN,
+        reason=str(error),
+        costs=costs,
+        tokens=total.input + total.output,
+        calls=total.calls,
+        usage_unknown=total.unknown,
+        unseen=unseen_roles(spec.identity, error.model_calls) if error.model_calls else (),
     )
 
 
