@@ -222,6 +222,8 @@ def test_a_case_that_ends_its_worker_is_abandoned_and_the_others_run_in_another_
     crashed = result.stdout.str().count("crashed while running")
     assert crashed >= 1
     assert outcomes["passed"] >= 10 - 2 * 2 - 1
+    assert outcomes["errors"] >= 1
+    assert "failed" not in outcomes, "an agent without a verdict has not failed"
     # A worker can die between the call and the teardown of an item, so an item may have two outcomes.
     lines = re.findall(r"^(?:PASSED|FAILED|ERROR) cases/(p\d)\.", result.stdout.str(), re.MULTILINE)
     assert sorted(set(lines)) == NAMES

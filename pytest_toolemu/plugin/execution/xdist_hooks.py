@@ -72,6 +72,7 @@ class XdistHooks:
         if _is_case(crashitem):
             from pytest_toolemu.plugin.output.run_property import summary_of_crash
 
+            report.when = "setup"  # an error. Without a phase, as xdist leaves it, it would be shown as a failed case
             files = self._services.files
             self._session.run_summaries[crashitem] = summary_of_crash(crashitem, files.store, files.prices)
             transport = self._services.transport
