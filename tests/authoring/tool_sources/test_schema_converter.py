@@ -54,6 +54,12 @@ def converted(schema: Any, root: Any = None) -> tuple[Any, bool]:
         ),
         pytest.param({"type": "file"}, {}, id="unknown type"),
         pytest.param({"const": None}, {"const": None}, id="null as constant"),
+        pytest.param({"type": "null", "enum": [None]}, {"type": "null", "enum": [None]}, id="null as choice"),
+        pytest.param(
+            {"items": [{}], "additionalItems": True, "contains": {}, "minContains": 1},
+            {"prefixItems": [{}], "contains": {}},
+            id="conditions that every value meets",
+        ),
         pytest.param(
             {"properties": {"a": True}, "required": True}, {"properties": {"a": True}}, id="required of draft 3"
         ),
@@ -78,6 +84,25 @@ def test_dialects(schema: Any, expected: Any) -> None:
         pytest.param({"$ref": "#/nowhere"}, {}, id="reference to nothing"),
         pytest.param("no schema", {}, id="no schema"),
         pytest.param(
+            {"type": "integer", "enum": ["9223372036854775807", 1]}, {"type": "integer"}, id="number too large to store"
+        ),
+        pytest.param({"type": "integer", "const": "9223372036854775807"}, {"type": "integer"}, id="large constant"),
+        pytest.param({"contains": {"const": 1}, "minContains": 0}, {}, id="no item has to match"),
+        pytest.param(
+            {"contains": {"const": 1}, "minContains": 2}, {"contains": {"const": 1}}, id="several items have to match"
+        ),
+        *(
+            pytest.param({"type": "object", **condition}, {"type": "object"}, id=next(iter(condition)))
+            for condition in (
+                {"not": {"required": ["a"]}},
+                {"if": {"required": ["a"]}, "then": {"required": ["b"]}},
+                {"dependentRequired": {"a": ["b"]}},
+                {"dependencies": {"a": ["b"]}},
+                {"patternProperties": {"^x": {"type": "string"}}},
+                {"unevaluatedProperties": False},
+            )
+        ),
+        pytest.param(
             {"properties": {name: {} for name in "abcdef"}, "required": ["f"], "additionalProperties": False},
             {"properties": {"f": {}, "a": {}, "b": {}, "c": {}}, "required": ["f"]},
             id="too many members: required ones are kept, and others stay possible",
@@ -94,6 +119,17 @@ def test_references_are_replaced_by_what_they_lead_to() -> None:
         {"type": "integer", "description": "Here."},
         False,
     )
+
+
+def test_members_next_to_a_reference_are_added_to_those_of_its_target() -> None:
+    base = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a"]}
+    schema = {"$ref": "#/$defs/base", "properties": {"c": {}, "b": {"type": "string"}}, "required": ["c"]}
+    expected = {
+        "type": "object",
+        "properties": {"c": {}, "b": {"type": "string"}, "a": {"type": "integer"}},
+        "required": ["c", "a"],
+    }
+    assert converted(schema, {"$defs": {"base": base}}) == (expected, False)
 
 
 def test_recursive_references_become_open() -> None:

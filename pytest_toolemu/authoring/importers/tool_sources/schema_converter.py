@@ -22,6 +22,12 @@ _MAX_REFERENCES: Final = 40
 _STRUCTURE: Final = ("properties", "items", "anyOf", "oneOf", "additionalProperties", "prefixItems")
 # Without those that accept less if their parts accept more, such as "not".
 _ONE: Final = ("items", "additionalProperties", "contains", "propertyNames")
+_UNKEPT: Final = (
+    "not", "if", "patternProperties", "dependentRequired", "dependentSchemas", "dependencies", "maxContains",
+    "unevaluatedProperties", "unevaluatedItems", "additionalItems",
+)  # fmt: skip
+"""Keywords that restrict values and are left out."""
+_MERGED: Final = ("properties", "required", "allOf")
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,13 @@ class SchemaConverter:
             return target
         if not isinstance(target, dict):
             return self._open(siblings)
-        return self._part({**target, **siblings}, (*within, reference), level)
+        merged = {**target, **siblings}
+        if not any(key in target and key in siblings for key in _MERGED):
+            return self._part(merged, (*within, reference), level)
+        # Both list members, so both count.
+        own = siblings.get("allOf")
+        parts = [*(own if isinstance(own, list) else ()), target]
+        return self._part({**siblings, "allOf": parts}, (*within, reference), level)
 
     def _open(self, schema: Json) -> Json:
         """Return a schema without its inner parts, which accepts more."""
@@ -136,11 +148,17 @@ class SchemaConverter:
 
     def _converted(self, schema: Json, within: tuple[str, ...], level: int) -> Json:
         result: Json = bounded_values(schema)
+        _remove_misread_choices(result)
         self.is_cut |= any(key in schema and key not in result for key in ("enum", "const", "pattern"))
+        self.is_cut |= any(key in schema and schema[key] is not True and schema[key] != {} for key in _UNKEPT)
         _number_bounds(schema, result)
         for key in _ONE:
             if isinstance(schema.get(key), dict | bool):
                 result[key] = self._part(schema[key], within, level + (key == "items"))
+        if "contains" in result and schema.get("minContains", 1) != 1:
+            self.is_cut = True
+            if schema["minContains"] == 0:  # no item has to match
+                del result["contains"]
         self._variants(schema, result, within, level)
         self._members(schema, result, within, level)
         return result
@@ -174,6 +192,14 @@ class SchemaConverter:
         names = [name for name in dict.fromkeys(names) if len(name) <= _MAX_KEY][: self._bounds.members]
         if names:
             result["required"] = names
+
+
+def _remove_misread_choices(result: Json) -> None:
+    """Remove choices that are texts where the type allows none: numbers too large to store are read as texts."""
+    kinds = result.get("type", "string")
+    for key, values in (("enum", result.get("enum", ())), ("const", [result.get("const")])):
+        if "string" not in kinds and any(isinstance(value, str) for value in values):
+            del result[key]
 
 
 def _number_bounds(schema: Json, result: Json) -> None:

@@ -19,7 +19,7 @@ from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, dump
 _COMMENTS: Final = {
     "call_as": "Changed: the source's own name has characters that providers refuse.",
     "description": "Not stated by the source, or cut.",
-    "parameters": "Not stated by the source, or cut: its schema is larger, recursive, or not valid.",
+    "parameters": "Not stated by the source, or cut: its schema is larger, recursive, not valid, or conditional.",
     "returns": "Not stated by the source, or changed: an object, of which parts may be cut.",
     "errors": "Not stated by the source. Without any, no call could fail.",
     "effect": "A guess: read, write (can be undone), destructive (data is lost), or irreversible.",
