@@ -186,6 +186,160 @@ class TestFormats:
         ) in command(record, tmp_path)
 
 
+def part(kind: str, **members: Any) -> dict[str, Any]:
+    return {"type": kind, **members}
+
+
+def chat_span(*messages: tuple[str, list[dict[str, Any]]], answer: str = "Done.") -> dict[str, Any]:
+    """Return the attributes of a span with these messages and a last one of the agent."""
+    recorded = [{"role": role, "parts": parts} for role, parts in messages]
+    output = [{"role": "assistant", "parts": [part("text", content=answer)]}]
+    return {"gen_ai.input.messages": json.dumps(recorded), "gen_ai.output.messages": json.dumps(output)}
+
+
+def tool_span(name: str, call_id: str, arguments: Any, **attributes: Any) -> dict[str, Any]:
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+        **({"gen_ai.tool.call.id": call_id} if call_id else {}),
+        "gen_ai.tool.call.arguments": json.dumps(arguments),
+        **{
+            f"gen_ai.tool.call.{key}" if key == "result" else key.replace("_", "."): attributes[key]
+            for key in attributes
+        },
+    }
+
+
+def calls_and_pins(resolved_case: ResolvedCase) -> list[tuple[str, Any, Any]]:
+    """Return each call with its pinned answer, which is None if it has none."""
+    case = resolved_case.case
+    pins = {(pin.tool, json.dumps(pin.arguments["schema"]["const"])): pin.returns or pin.error for pin in case.pins}
+    return [
+        (call.tool, call.arguments, pins.get((call.tool, json.dumps(call.arguments))))
+        for call in case.unlabeled["incident"].calls
+    ]
+
+
+QUESTION_PART = part("text", content=QUESTION)
+
+
+class TestCompleteness:
+    """No call or answer of a trace is lost without a note."""
+
+    @pytest.mark.parametrize("is_response", [False, True])
+    def test_custom_tools_take_a_text(self, is_response: bool, tmp_path: Path) -> None:
+        user = {"role": "user", "content": QUESTION}
+        if is_response:
+            call = part("custom_tool_call", call_id="1", name="bash", input="rm -rf /")
+            output = part("custom_tool_call_output", call_id="1", output="gone")
+            request, tool = {"input": [user, call, output]}, part("custom", name="bash")
+        else:
+            call = part("custom", id="1", custom={"name": "bash", "input": "rm -rf /"})
+            result = {"role": "tool", "tool_call_id": "1", "content": "gone"}
+            request = {"messages": [user, {"role": "assistant", "tool_calls": [call]}, result]}
+            tool = part("custom", custom={"name": "bash"})
+        resolved_case = imported(tmp_path, [request | {"tools": [tool]}])
+        assert calls_and_pins(resolved_case) == [("Shop.Bash", {"input": "rm -rf /"}, {"text": "gone"})]
+        assert resolved_case.toolkits[0].tools[0].parameters["required"] == ["input"]
+
+    def test_calls_that_the_provider_sends_to_servers_are_read(self, tmp_path: Path) -> None:
+        items = [
+            {"role": "user", "content": QUESTION},
+            part("mcp_call", id="1", name="delete_repo", arguments='{"n": 1}', output="deleted"),
+            part("mcp_call", id="2", name="delete_repo", arguments='{"n": 2}', error="no such repo"),
+        ]
+        assert calls_and_pins(imported(tmp_path, [{"input": items}])) == [
+            ("Shop.DeleteRepo", {"n": 1}, {"text": "deleted"}),
+            ("Shop.DeleteRepo", {"n": 2}, "Failed: no such repo"),
+        ]
+
+    def test_calls_that_anthropic_sends_to_servers_are_read(self, tmp_path: Path) -> None:
+        blocks = [
+            part("tool_use", id="0", name="look", input={}),
+            part("mcp_tool_use", id="1", name="delete_repo", input={"n": 1}),
+            part("mcp_tool_result", tool_use_id="1", content=[part("text", text="deleted")]),
+            part("text", text="Deleted."),
+        ]
+        messages = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": blocks}]
+        resolved_case = imported(tmp_path, [{"messages": messages}])
+        assert calls_and_pins(resolved_case) == [
+            ("Shop.Look", {}, None),
+            ("Shop.DeleteRepo", {"n": 1}, {"text": "deleted"}),
+        ]
+        assert resolved_case.case.unlabeled["incident"].answer == "Deleted."
+
+    @pytest.mark.parametrize("is_list", [False, True])
+    def test_output_next_to_input_is_the_response(self, is_list: bool, tmp_path: Path) -> None:
+        output, _ = exchange("delete_all", {"x": 1}, "")
+        entry = {"type": "GENERATION", "input": [{"role": "user", "content": QUESTION}]}
+        resolved_case = imported(tmp_path, [entry | {"output": [output] if is_list else output}])
+        assert calls_and_pins(resolved_case) == [("Shop.DeleteAll", {"x": 1}, None)]
+
+    def test_tools_of_earlier_requests_are_kept(self, tmp_path: Path) -> None:
+        requests = [chat_request(turns) for turns in range(3)]
+        requests[0]["tools"].append({"type": "function", "function": {"name": "wipe"}})
+        del requests[2]["tools"][0]
+        tools = imported(tmp_path, requests).toolkits[0].tools
+        assert [tool.call_as for tool in tools] == ["cancel_order", "list_orders", "wipe"]
+
+    @pytest.mark.parametrize("call_id", ["1", "", "other"])
+    def test_calls_of_a_sub_agent_without_messages_are_added(self, call_id: str, tmp_path: Path) -> None:
+        """The ID of a span may be missing, or differ from that in the messages."""
+        delegate = part("tool_call", id="1", name="delegate", arguments={"task": "x"})
+        response = part("tool_call_response", id="1", response="ok")
+        chat = chat_span(("user", [QUESTION_PART]), ("assistant", [delegate]), ("tool", [response]))
+        wipe = tool_span("wipe", "2", {"all": True}, result="gone")
+        spans = [tool_span("delegate", call_id, {"task": "x"}, result="ok"), wipe, wipe]
+        resolved_case = imported(tmp_path, sdk_spans([chat, *spans]))
+        assert calls_and_pins(resolved_case) == [
+            ("Shop.Delegate", {"task": "x"}, {"text": "ok"}),
+            ("Shop.Wipe", {"all": True}, {"text": "gone"}),
+        ]
+        assert resolved_case.case.unlabeled["incident"].answer == "Done."
+
+    @pytest.mark.parametrize("has_response", [False, True])
+    def test_an_error_of_an_executed_tool_is_pinned(self, has_response: bool, tmp_path: Path) -> None:
+        call = part("tool_call", id="1", name="wipe", arguments={})
+        response = part("tool_call_response", id="1", response="TimeoutError")
+        said = [("user", [QUESTION_PART]), ("assistant", [call]), *([("tool", [response])] if has_response else [])]
+        spans = [chat_span(*said), tool_span("wipe", "1", {}, error_type="TimeoutError")]
+        assert calls_and_pins(imported(tmp_path, sdk_spans(spans))) == [("Shop.Wipe", {}, "Failed: TimeoutError")]
+
+    def test_parts_that_no_case_can_contain_are_counted(self, tmp_path: Path) -> None:
+        picture = part("image", source={"data": "AAAA"})
+        use = part("tool_use", id="1", name="shot", input={})
+        messages = [
+            {"role": "user", "content": [picture, part("document", source={}), part("text", text=QUESTION)]},
+            {"role": "assistant", "content": [part("thinking", thinking="Hm."), use]},
+            {"role": "user", "content": [part("tool_result", tool_use_id="1", content=[picture])]},
+        ]
+        output = command(write(tmp_path, [{"messages": messages}]), tmp_path)
+        kind = "note: a part that a case cannot contain, such as an image, is left out"
+        assert f"{kind}: 4 (image, document, thinking and 1 more)" in output
+        assert "note: a call without a result in the trace is not pinned: 1 (shot)" in output
+
+        call = part("tool_call", id="1", name="look", arguments={})
+        chat = chat_span(
+            ("user", [part("uri", uri="x"), part("blob", content="A"), QUESTION_PART]), ("assistant", [call])
+        )
+        output = command(write(tmp_path, sdk_spans([chat])), tmp_path, "--id=y", "--toolkit=Spans")
+        assert f"{kind}: 2 (uri, blob)" in output
+
+        request = {"input": [{"role": "user", "content": QUESTION}, part("local_shell_call", action={})]}
+        entry = {"request": request | {"tools": [part("function", name="look")]}}
+        output = command(write(tmp_path, [entry]), tmp_path, "--id=z", "--toolkit=Items")
+        assert f"{kind}: 1 (local_shell_call)" in output
+
+    def test_further_results_and_choices_are_counted(self, tmp_path: Path) -> None:
+        request, response = chat_request(), chat_response()
+        request["messages"].append(request["messages"][-1] | {"content": "again"})
+        request["messages"].insert(2, request["messages"][-1] | {"tool_call_id": "lost"})
+        response["choices"] *= 2
+        output = command(write(tmp_path, [{"request": request, "response": response}]), tmp_path)
+        assert "such as an image, is left out: 1 (choice 2)" in output
+        assert "note: a result without a call, or a further one of the same call, is left out: 2 (lost, c2)" in output
+
+
 class TestWorld:
     """What the tools of the case return."""
 

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Json = dict[str, Any]
-Kind = Literal["system", "user", "assistant", "call", "result"]
+Kind = Literal["system", "user", "assistant", "call", "result", "omitted"]
 
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """A message, a tool call, or the result of one.
+    """A message, a tool call, the result of one, or a part of the trace that a case cannot contain.
 
-    ``text`` is the text of a message, or the name of the called tool. ``call_id`` connects a result with its call.
+    ``text`` is the text of a message, the name of the called tool, or the type of an omitted part, such as ``image``.
+    ``call_id`` connects a result with its call.
     ``value`` holds the arguments of a call, or the content of a result.
     """
 
@@ -87,8 +88,17 @@ class Conversation:
 
         Some servers give the same ID to the first call of every turn, or none at all.
         """
+        return self._matched()[0]
+
+    @property
+    def unmatched(self) -> list[str]:
+        """The IDs of results without a call before them that waits for one."""
+        return self._matched()[1]
+
+    def _matched(self) -> tuple[list[ObservedCall], list[str]]:
         defined = {tool.name for tool in self.tools if tool.definition is not None}
         calls: list[ObservedCall] = []
+        unmatched: list[str] = []
         waiting: dict[str, deque[int]] = {}
         for event in self.events:
             if event.kind == "call":
@@ -105,28 +115,45 @@ class Conversation:
                     has_result=True,
                     has_named_error=calls[index].name in defined,
                 )
-        return calls
+            elif event.kind == "result":
+                unmatched.append(event.call_id or "without an ID")
+        return calls, unmatched
 
 
 def longest(conversations: list[Conversation]) -> list[Conversation]:
-    """Return the conversations without those that others continue: each request repeats what was said before."""
-    kept: list[int] = []
-    beginnings: set[bytes] = set()
-    for index, conversation in sorted(enumerate(conversations), key=lambda each: -len(each[1].events)):
+    """Return the conversations without those that others continue: each request repeats what was said before.
+
+    A conversation gets the tools of those that it continues, because requests may offer different ones.
+    """
+    keys = [event_keys(conversation.events) for conversation in conversations]
+    tools: dict[int, dict[str, ObservedTool]] = {}
+    beginnings: dict[bytes, int] = {}
+    for index in sorted(range(len(keys)), key=lambda index: -len(keys[index])):
         digest = hashlib.sha256()
         digests = [digest.digest()]
-        for key in event_keys(conversation.events):
+        for key in keys[index]:
             digest.update(key.encode())
             digests.append(digest.digest())
-        if digests[-1] not in beginnings:
-            kept.append(index)
-            beginnings.update(digests)
-    return [conversations[index] for index in sorted(kept)]
+        whole = beginnings.get(digests[-1], index)
+        kept = tools.setdefault(whole, {})
+        for tool in conversations[index].tools:
+            kept.setdefault(tool.name, tool)
+        if whole == index:
+            for each in digests:
+                beginnings.setdefault(each, index)
+    return [Conversation(conversations[index].events, list(tools[index].values())) for index in sorted(tools)]
 
 
 def event_keys(events: Iterable[TraceEvent]) -> list[str]:
-    """Return a text for each event that is equal for equal events, whatever the IDs of their calls."""
-    return [json.dumps([event.kind, event.text, event.value], sort_keys=True, default=str) for event in events]
+    """Return a text for each event that is equal for equal events, whatever the IDs of their calls.
+
+    Omitted parts have none, because not every request repeats them.
+    """
+    return [
+        json.dumps([event.kind, event.text, event.value], sort_keys=True, default=str)
+        for event in events
+        if event.kind != "omitted"
+    ]
 
 
 def text_of(content: Any) -> str:

@@ -198,8 +198,7 @@ def _case(
     calls, messages = conversation.calls, conversation.user_messages
     if len(messages) > 1:
         add_note(notes, "messages of the user after the first one become part of the instruction", str(len(messages)))
-    if any(event.kind == "system" for event in conversation.events):
-        add_note(notes, "the system prompt is left out, because it belongs to the agent", "instructions")
+    _note_omitted(conversation, notes)
     instruction = "\n\n".join(message.strip() for message in messages)
     full = {name: f"{toolkit_name}.{tool['name']}" for name, tool in tools.items()}
     usable: list[ObservedCall] = []
@@ -236,6 +235,17 @@ def _case(
         },
         "inferred": ["title"],
     }
+
+
+def _note_omitted(conversation: Conversation, notes: Notes) -> None:
+    """Add notes on the parts of a conversation that do not become parts of the case."""
+    if any(event.kind == "system" for event in conversation.events):
+        add_note(notes, "the system prompt is left out, because it belongs to the agent", "instructions")
+    for event in conversation.events:
+        if event.kind == "omitted":
+            add_note(notes, "a part that a case cannot contain, such as an image, is left out", event.text)
+    for call_id in conversation.unmatched:
+        add_note(notes, "a result without a call, or a further one of the same call, is left out", call_id)
 
 
 def _title(instruction: str) -> str:

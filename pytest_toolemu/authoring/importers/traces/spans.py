@@ -5,8 +5,9 @@ They come as OTLP in JSON, from a collector's file exporter, or as the SDK's con
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.traces.conversation import (
@@ -78,7 +79,7 @@ def conversations_of(spans: Iterable[Span]) -> list[Conversation]:
 def _groups(spans: list[Span]) -> list[_SpanGroup]:
     recorded = [(list(_message_events(span.attributes)), span) for span in spans]
     groups: list[_SpanGroup] = []
-    for events, span in sorted(recorded, key=lambda each: -len(each[0])):
+    for events, span in sorted(recorded, key=lambda each: -len(event_keys(each[0]))):
         group = _SpanGroup(events, [span])
         call_id = str(span.attributes.get(_CALL_ID) or "")
         whole = next((other for other in groups if call_id in other.call_ids), None) if call_id else None
@@ -102,16 +103,59 @@ def _conversation(group: _SpanGroup) -> Conversation:
     for tool in (tool for span in spans for tool in _tools(span.attributes)):
         if tool.name not in tools or tools[tool.name].parameters is None:
             tools[tool.name] = tool
-    executed = [event for span in spans for event in _execution_events(span.attributes)]
-    answered = {event.call_id for event in events if event.kind == "result"}
-    has_calls = bool(group.call_ids)
-    for event in executed:
-        if not has_calls or (event.kind == "result" and event.call_id in group.call_ids - answered):
-            events.append(event)
-    if not has_calls:  # contents of messages were not recorded with their calls: the answer comes last
+    if group.call_ids:
+        events = _with_executions(events, spans)
+    else:  # contents of messages were not recorded with their calls: the answer comes last
         said = [event for event in events if event.kind == "assistant"]
-        events = [event for event in events if event.kind != "assistant"] + said
+        executed = [event for span in spans for event in _execution_events(span.attributes)]
+        events = [event for event in (*events, *executed) if event.kind != "assistant"] + said
     return Conversation(events, list(tools.values()))
+
+
+def _with_executions(events: list[TraceEvent], spans: list[Span]) -> list[TraceEvent]:
+    """Return the events with what only the spans of executed tools say: results, errors, and calls of sub-agents."""
+    executed = [found for span in spans if (found := list(_execution_events(span.attributes)))]
+    calls = [event for event in events if event.kind == "call"]
+    results = Counter(event.call_id for event in events if event.kind == "result")
+    waiting = Counter(call.call_id for call in calls)
+    waiting.subtract(results)
+    traced = {call.call_id for call, *_ in executed if call.call_id}
+    untraced = [call for call in calls if call.call_id not in traced]
+    added: list[TraceEvent] = []
+    failed: set[str] = set()
+    seen: set[tuple[str, ...]] = set()
+    for call, *result in executed:
+        if call.call_id and call.call_id in waiting:
+            call_id = call.call_id
+        elif (said := _same_call(call, untraced)) is not None:
+            untraced.remove(said)
+            call_id = said.call_id
+        else:
+            key = call.call_id, *event_keys([call])
+            if not call.call_id or key not in seen:
+                added += [call, *result]
+            seen.add(key)
+            continue
+        if waiting[call_id] > 0:
+            waiting[call_id] -= len(result)
+            added += [replace(event, call_id=call_id) for event in result]
+        elif results[call_id] == 1 and any(event.is_error for event in result):
+            failed.add(call_id)
+    events = [
+        replace(event, is_error=True) if event.kind == "result" and event.call_id in failed else event
+        for event in events
+    ]
+    last = max(index for index, event in enumerate(events, 1) if event.kind in ("call", "result"))
+    return [*events[:last], *added, *events[last:]]
+
+
+def _same_call(executed: TraceEvent, calls: list[TraceEvent]) -> TraceEvent | None:
+    """Return the call that a span executed, whose ID differs from that in the messages; None if there is none."""
+    named = [call for call in calls if call.text == executed.text]
+    equal = [call for call in named if call.value == executed.value]
+    # Spans without an ID often lack the arguments, too.
+    loose = named if not executed.call_id or not executed.value else []
+    return next(iter(equal or loose), None)
 
 
 def _message_events(attributes: Json) -> Iterator[TraceEvent]:
@@ -132,6 +176,8 @@ def _part_events(role: str, parts: Any) -> Iterator[TraceEvent]:
             yield TraceEvent("result", "", call_id, parsed(part.get("response", part.get("result"))))
         elif part.get("type") == "text" and isinstance(part.get("content"), str):
             yield TraceEvent(_KINDS.get(role, "assistant"), part["content"])
+        else:
+            yield TraceEvent("omitted", str(part.get("type")))
 
 
 def _execution_events(attributes: Json) -> Iterator[TraceEvent]:
@@ -141,9 +187,10 @@ def _execution_events(attributes: Json) -> Iterator[TraceEvent]:
     call_id = str(attributes.get(_CALL_ID) or "")
     name = str(attributes.get("gen_ai.tool.name") or "")
     yield TraceEvent("call", name, call_id, parsed(attributes.get("gen_ai.tool.call.arguments") or {}))
-    if "gen_ai.tool.call.result" in attributes:
-        is_error = "error.type" in attributes
-        yield TraceEvent("result", "", call_id, parsed(attributes["gen_ai.tool.call.result"]), is_error)
+    is_error = "error.type" in attributes
+    if is_error or "gen_ai.tool.call.result" in attributes:
+        result = attributes.get("gen_ai.tool.call.result", attributes.get("error.type"))
+        yield TraceEvent("result", "", call_id, parsed(result), is_error)
 
 
 def _tools(attributes: Json) -> Iterator[ObservedTool]:
