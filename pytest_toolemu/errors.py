@@ -93,6 +93,11 @@ class ModelError(ToolemuError):
         self.transient = transient
         self.retry_after = retry_after
 
+    @property
+    def may_be_charged(self) -> bool:
+        """Whether a reply may have been lost on the way; an endpoint that refuses a request charges nothing."""
+        return self.status in (None, 200)
+
 
 class ReplayMissError(ModelError):
     """No cassette contains the request, which must not be sent; the message shows how the closest one differs."""

@@ -108,6 +108,17 @@ class Reply(Record):
         default="", description="ID of the batch in which the provider answered, at its price for batches; else empty"
     )
 
+    lost_attempts: int = Field(
+        default=0,
+        description="Number of earlier attempts at the call whose replies were lost, such as by a timeout; the "
+        "provider may have charged them",
+    )
+
+    @property
+    def usage_of_attempts(self) -> Usage:
+        """Tokens of the call with its lost attempts, whose usage is unknown."""
+        return self.usage + Usage(calls=self.lost_attempts, unknown=self.lost_attempts)
+
     def as_message(self) -> Message:
         """Return the reply as the next message of its conversation."""
         return Message(role="assistant", content=self.text, calls=self.calls, native=self.native)
@@ -202,5 +213,5 @@ class Ledger:
         total = Usage()
         for call in self.model_calls:
             if call.reply is not None and role in (None, call.role):
-                total += call.reply.usage
+                total += call.reply.usage_of_attempts
         return total

@@ -33,8 +33,7 @@ class BudgetedModel(WrapperModel):
         try:
             reply = await self._inner.complete(request)
         except (ModelError, asyncio.CancelledError) as error:
-            # An endpoint that refuses a request charges nothing; a reply that is lost on the way may still be charged.
-            if not isinstance(error, ModelError) or error.status in (None, 200):
+            if not isinstance(error, ModelError) or error.may_be_charged:
                 self._report(Usage(input=_prompt_tokens(request)), estimated=True)
             raise
         if reply.usage.unknown:

@@ -198,12 +198,13 @@ def usd_for_budget(price: Price | None, usage: Usage) -> float | None:
 
 
 def costs_of(calls: Iterable[ModelCall], prices: Prices) -> dict[Role, Cost]:
-    """Return the cost of each role. A request without a reply may have cost something, so its cost is unknown."""
+    """Return the cost of each role. A request or attempt without a reply may have cost something: unknown."""
     costs: dict[Role, Cost] = {}
     for call in calls:
         usage = call.reply.usage if call.reply else Usage(calls=1, unknown=1)
         price = prices.of(call.model, batch=bool(call.reply and call.reply.batch))
         usd = price.of(usage) if price else None
-        cost = Cost(1, usd is None, usage.input, usage.cached, usage.output, usd or 0.0)
+        lost = call.reply.lost_attempts if call.reply else 0
+        cost = Cost(1 + lost, (usd is None) + lost, usage.input, usage.cached, usage.output, usd or 0.0)
         costs[call.role] = costs.get(call.role, Cost()) + cost
     return costs

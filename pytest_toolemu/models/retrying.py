@@ -69,7 +69,7 @@ class RetryingModel(WrapperModel):
 
         ModelError after 8 failures, 20 refusals because of load, or 180 s of attempts and back-off.
         """
-        spent, failures, refusals = 0.0, 0, 0
+        spent, failures, refusals, lost = 0.0, 0, 0, 0
         pace = self._paces[request.schema.name if request.schema else ""]
         while True:
             with case_timer.paused():
@@ -81,7 +81,7 @@ class RetryingModel(WrapperModel):
                     reply = await self._inner.complete(request)
                 outcome = self._outcome("ok", started, reply)
                 pace.learn(outcome.seconds)
-                return reply
+                return reply.model_copy(update={"lost_attempts": lost}) if lost else reply
             except ModelError as error:
                 failure = error
                 outcome = self._outcome("busy" if _is_busy(error) else "failed", started, retry_after=error.retry_after)
@@ -91,6 +91,7 @@ class RetryingModel(WrapperModel):
                 raise self._final(failure)
             refusals += _is_busy(failure)
             failures += not _is_busy(failure)
+            lost += failure.may_be_charged
             spent += outcome.seconds
             delay = self._delay(failures + refusals, failure.retry_after)
             if failures == MAX_FAILURES or refusals == MAX_REFUSALS or spent + delay > MAX_SECONDS:

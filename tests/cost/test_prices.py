@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.core.messages import ModelCall, Reply, Usage
+from pytest_toolemu.core.messages import Ledger, ModelCall, Reply, Usage
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.usd import usd_text
 from pytest_toolemu.models.pricing import Cost, Price, Prices, costs_of
@@ -58,6 +58,16 @@ def test_requests_in_batches_cost_half(provider: str) -> None:
     reply = Reply(usage=usage, batch="batch_1")
     call = ModelCall(role="evaluator", model=identity, messages=(), reply=reply, started=0, seconds=0)
     assert costs_of([call], Prices.read())["evaluator"].usd == batched.of(usage)
+
+
+def test_the_cost_of_lost_attempts_is_unknown() -> None:
+    reply = Reply(usage=million(input=1), lost_attempts=2)
+    call = ModelCall(role="agent", model=GPT, messages=(), reply=reply, started=0, seconds=0)
+    cost = costs_of([call], Prices.read())["agent"]
+    assert (cost.text, cost.calls, cost.unknown) == ("at least 2.50", 3, 2)
+    ledger = Ledger()
+    ledger.model_calls.append(call)
+    assert ledger.usage() == Usage(input=1_000_000, calls=3, unknown=2)
 
 
 def test_the_price_of_batches_is_unknown_without_their_factor(tmp_path: Path) -> None:

@@ -49,7 +49,9 @@ class Time:
 def test_a_transient_failure_is_retried(loopback: Loopback, caplog: pytest.LogCaptureFixture) -> None:
     time, url = Time(), loopback(faulty(conforming(), {1: Fault(status=503), 2: Fault("drop")})).url
     caplog.set_level(logging.INFO, "pytest_toolemu.models.retrying")
-    assert complete(time.patient(opened("openai", url))).text == "Done."
+    reply = complete(time.patient(opened("openai", url)))
+    assert reply.text == "Done."
+    assert reply.lost_attempts == 1, "a refused attempt costs nothing, a lost one may"
     assert time.slept == [0.25, 0.5]
     log_messages = [record.message for record in caplog.records if record.name == "pytest_toolemu.models.retrying"]
     assert "answered 503" in log_messages[0]

@@ -69,7 +69,8 @@ class CassetteRecorder:
         self._added_count += 1
         # The run continues with the recorded reply: if a credential was redacted in it, requests that quote it would
         # otherwise differ on replay.
-        return reply_of(entry).model_copy(update={"request_id": reply.request_id}), ""
+        of_connection = {"request_id": reply.request_id, "lost_attempts": reply.lost_attempts}
+        return reply_of(entry).model_copy(update=of_connection), ""
 
     def finish(self, ended: bool) -> CassetteUse:
         """Write the cassette if something is new, and return what was used. OSError if it cannot be written.

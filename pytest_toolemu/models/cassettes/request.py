@@ -56,8 +56,10 @@ class CassetteEntry:
 
 
 def as_json(record: Record, redactor: Redactor) -> Json:
-    """Return a message, tool, schema, or reply as JSON, without credentials and without a request ID."""
-    content = record.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"request_id"})
+    """Return a message, tool, schema, or reply as JSON, without credentials, request ID, and lost attempts."""
+    content = record.model_dump(
+        mode="json", by_alias=True, exclude_defaults=True, exclude={"request_id", "lost_attempts"}
+    )
     redacted: Json = redact_json(content, redactor)
     return redacted
 

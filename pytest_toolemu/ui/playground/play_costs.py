@@ -25,7 +25,9 @@ class PlayCost:
     def of(cls, play: Play, calls: Sequence[ModelCall]) -> PlayCost:
         """Add up model calls of a play."""
         paid = [call for call in calls if not call.replayed]
-        usages = (call.reply.usage if call.reply is not None else Usage(calls=1, unknown=1) for call in paid)
+        usages = (
+            call.reply.usage_of_attempts if call.reply is not None else Usage(calls=1, unknown=1) for call in paid
+        )
         costs = costs_of(paid, play.prices).values() if play.prices is not None else ()
         return cls(len(paid), len(calls) - len(paid), sum(usages, Usage()), sum(costs, Cost()))
 
