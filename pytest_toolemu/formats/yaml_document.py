@@ -151,6 +151,10 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 StrictDumper.add_representer(str, _represent_text)
 StrictDumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+# PyYAML knows these only in some spellings: it would write "-.nan" and "tRue" without quotes.
+StrictDumper.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(rf"(?:{_AMBIGUOUS.pattern}|(?i:true|false|null))$"), None
+)
 
 
 def dump(value: Any) -> str:

@@ -168,6 +168,12 @@ def test_unambiguous_yaml_has_the_same_value_as_in_pyyaml(value: Any) -> None:
         assert parsed == value
 
 
+@pytest.mark.parametrize("text", ["-.nan", "+.NaN", ".iNF", "tRue", "nULL", "yEs", "0XfF", "2020-01-02"])
+def test_a_dumped_text_that_looks_like_another_value_is_read_as_text(text: str) -> None:
+    value = {text: text, "list": [text, True, None, 1.5]}
+    assert Document.parse(dump(value), Path("x.yaml")).value == value
+
+
 @pytest.mark.parametrize("separator", ["\x85", "\u2028", "\u2029"])
 def test_a_dumped_text_keeps_characters_that_yaml_takes_for_line_breaks(separator: str) -> None:
     value = {f"a{separator}b": f"{separator}c"}
