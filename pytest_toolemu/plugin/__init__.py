@@ -193,9 +193,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         write_shard_manifest(services)
     if toolemu.has_cases:
         from pytest_toolemu.plugin.collection.case_plan import case_plan
+        from pytest_toolemu.plugin.execution.repeated_items import problem_of_items
         from pytest_toolemu.plugin.output.header.overridden_fixtures import agent_notice
 
         toolemu.case_plan = case_plan(session.items)
+        toolemu.repetition = problem_of_items(session.config, session.items)
         toolemu.overridden_agent = agent_notice(toolemu.settings, session.items)
     if toolemu.is_worker and toolemu.has_cases:
         from pytest_toolemu.plugin.execution.session_start import start_worker

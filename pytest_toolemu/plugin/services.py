@@ -68,9 +68,9 @@ class Services:
         from pytest_toolemu.scheduling.budget import Budget
         from pytest_toolemu.sessions.shard_assignment import Shard
 
-        settings, share = self.session.settings, self._limit_share
-        if settings.shard:  # a budget is for the whole session
-            share /= Shard.of(settings.shard).count
+        settings = self.session.settings
+        # A budget is for the whole session.
+        share = 1 / Shard.of(settings.shard).count if settings.shard else 1.0
         seconds = settings.deadline
         return Budget(
             settings.budget_usd and settings.budget_usd * share,
@@ -78,10 +78,6 @@ class Services:
             seconds,
             seconds and self.session.started + seconds,
         )
-
-    @property
-    def _limit_share(self) -> float:
-        return self.session.worker_input.limit_share if self.session.worker_input else 1.0
 
     @property
     def case_loop(self) -> CaseLoop:
@@ -115,8 +111,7 @@ class Services:
             from pytest_toolemu.scheduling.transport import Transport
 
             config, settings = self.session.config, self.session.settings
-            concurrency = max(1, int(settings.concurrency * self._limit_share))
-            coordinator = Coordinator(concurrency, _maxfail(config), self.budget)
+            coordinator = Coordinator(settings.concurrency, _maxfail(config), self.budget)
             self.transport = Transport(coordinator, on_tick=self._tick)
             if not self.session.is_worker and progress.is_wanted(config):
                 self.progress = progress.Progress(config, coordinator)

@@ -55,6 +55,8 @@ class ToolemuSession:
     """Which cases do not get the agent that was named, since a fixture provides it; empty in an xdist controller."""
     case_plan: dict[str, PlannedCase] = field(default_factory=dict)
     """The cases that this session plans to run, by their ids; empty in an xdist controller."""
+    repetition: str = ""
+    """Why cases must not run: their items cannot be told apart. Empty if they can, and in an xdist controller."""
     decisions: list[Decision] = field(default_factory=list)
     notes: list[TerminalNote] = field(default_factory=list)
     """Lines about reports and about what agents left behind."""

@@ -14,10 +14,10 @@ _KEY: Final = "toolemu"
 
 @dataclass(frozen=True)
 class WorkerInput:
-    """The session that a worker belongs to, and its share of the session's limits.
+    """The session that a worker belongs to.
 
-    ``channel`` leads to the coordinator in the controller. With ``--dist=each`` there is none: every worker runs every
-    case by itself, with ``limit_share`` (above 0, at most 1) of the concurrency and the budget.
+    ``channel`` leads to the coordinator in the controller. With ``--dist=each`` there is none: the only worker leads
+    the session.
     """
 
     session_name: str
@@ -27,7 +27,6 @@ class WorkerInput:
     served_endpoints: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """For each model that the session serves itself: the fields of its ``ServedEndpoint``."""
     terminal_width: int | None = None
-    limit_share: float = 1.0
     channel: Any = None
 
     def encode(self) -> dict[str, Any]:
@@ -39,6 +38,14 @@ class WorkerInput:
         """Return what this xdist worker has received; None in any other process."""
         encoded = getattr(config, "workerinput", {}).get(_KEY)
         return cls(**encoded) if encoded else None
+
+
+def worker_count(config: pytest.Config) -> int:
+    """Return how many workers run every item of this xdist worker; 1 in any other process."""
+    worker_input = WorkerInput.received(config)
+    if worker_input is None or worker_input.channel is not None:
+        return 1
+    return int(getattr(config, "workerinput", {}).get("workercount", 1))
 
 
 def hand_over(node: Any, worker_input: WorkerInput) -> None:

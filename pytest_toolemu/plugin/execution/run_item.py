@@ -78,7 +78,12 @@ class CaseJob:
     spec: RunSpec
 
     async def __call__(self) -> FinishedJob:
-        """Run the case, or resume its run; never raise for what happens inside the case."""
+        """Run the case, or resume its run; never raise for what happens inside the case.
+
+        Raise UsageError if the session has several items that cannot be told apart from this one.
+        """
+        if self.services.session.repetition:
+            raise UsageError(self.services.session.repetition)
         running = self.services.running_cases.running(self.item, self.spec)
         with _collect(self.services, self.item) as output, running:
             try:

@@ -16,8 +16,11 @@ def lead_session(services: Services, items: list[pytest.Item]) -> None:
 
     Raise pytest.UsageError if the cases cannot be run as the settings require.
     """
+    session = services.session
+    if session.repetition and session.settings.agent:  # without it, only the cases that have an agent fail
+        raise pytest.UsageError(f"toolemu: {session.repetition}")
     services.limit_exit()
-    if services.session.settings.world == "built":
+    if session.settings.world == "built":
         from pytest_toolemu.plugin.execution.build_worlds import build_worlds, missing_worlds
 
         worlds = missing_worlds(items)

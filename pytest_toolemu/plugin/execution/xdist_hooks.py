@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -44,7 +43,7 @@ class XdistHooks:
             from pytest_toolemu.sessions import store  # noqa: F401
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         """Check models and keys once, before any worker runs a case."""
         session, services = self._session, self._services
         if session.nodeids:  # all workers collect the same items
@@ -53,6 +52,7 @@ class XdistHooks:
         if any(_is_case(nodeid) for nodeid in ids):
             from pytest_toolemu.plugin.execution.preflight import preflight
 
+            self._refuse_repeated_cases(node, ids)
             services.limit_exit()
             if session.settings.world == "built":
                 from pytest_toolemu.plugin.execution.build_worlds import announced_worlds, build_worlds
@@ -81,6 +81,16 @@ class XdistHooks:
                 transport.report_crashed_item(worker, self._session.nodeids.index(crashitem))
                 report.longrepr = f"{report.longrepr}{self._cases_in_flight(transport.cases_running_on(worker))}"
 
+    def _refuse_repeated_cases(self, node: Any, ids: list[str]) -> None:
+        """Raise pytest.UsageError if reports of cases would replace each other. Cases of Python tests refuse to run."""
+        from pytest_toolemu.plugin.execution.repeated_items import problem
+
+        runs_all = self._session.config.getoption("dist", "no") == "each"
+        workers = node.workerinput["workercount"] if runs_all else 1
+        repetition = problem(filter(_is_case, ids), workers)
+        if repetition and self._session.settings.agent:
+            raise pytest.UsageError(f"toolemu: {repetition}")
+
     def _worker_input(self, node: Any) -> WorkerInput:
         from pytest_toolemu.plugin.execution.connections import connect_worker
         from pytest_toolemu.plugin.output.terminal_width import terminal_width
@@ -89,16 +99,15 @@ class XdistHooks:
         session, services, config = self._session, self._services, self._session.config
         endpoints = services.models.served_endpoints
         resumable = services.files.resumable_sessions
-        shared = WorkerInput(
+        leads_session = config.getoption("dist", "no") == "each"
+        return WorkerInput(
             session_name=session.name,
             started=session.started,
             resumed_folders=tuple(map(str, resumable.folders)) if resumable else (),
             served_endpoints={name: (endpoint.url, endpoint.recorded_as) for name, endpoint in endpoints.items()},
             terminal_width=terminal_width(config),
+            channel=None if leads_session else connect_worker(services.open_transport(), node),
         )
-        if config.getoption("dist", "no") == "each":
-            return replace(shared, limit_share=1 / max(1, len(node.config.getoption("tx", None) or [1])))
-        return replace(shared, channel=connect_worker(services.open_transport(), node))
 
     def _cases_in_flight(self, indices: list[int]) -> str:
         """Return a sentence about the cases that a worker was running when it died."""
