@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
@@ -38,7 +38,8 @@ _REFUSAL: Final = re.compile(
     r"i (can't|can ?not|won't|will not|must decline|must refuse|refuse to|decline to)\b|"
     r"(i'm|i am) (unable|not able|not comfortable|not going)\b)"
 )
-_THOUGHT: Final = re.compile(r"\A.*</think>", re.DOTALL)
+_THOUGHT_END: Final = "</think>"
+_MOST_ENDS: Final = 20
 _FENCED: Final = re.compile(r"(?:json)?\s(.*)```\Z", re.DOTALL | re.IGNORECASE)
 _CUT: Final = "the reply was cut off at the token limit before its JSON was complete"
 
@@ -232,11 +233,8 @@ def _correction(problems: list[str], stop: str) -> Message:
 
 def _value(reply: Reply, schema: ReplySchema) -> Any:
     """Return the JSON value in a reply; ValueError with a line for each problem."""
-    answer = _answer(reply.text)
-    # In a reply that was cut off, the last fence may be one that the model only quotes.
-    fenced = None if reply.stop == "length" else _fenced(answer)
     problem: Exception | None = None
-    for candidate in (reply.text, answer, answer if fenced is None else fenced):
+    for candidate in _candidates(reply):
         try:
             value = json.loads(candidate, parse_constant=_no_constant)
             json.dumps(value, ensure_ascii=False).encode()  # fails for an escaped lone surrogate
@@ -244,7 +242,7 @@ def _value(reply: Reply, schema: ReplySchema) -> Any:
         except (ValueError, RecursionError) as error:
             problem = error
     else:
-        raise ValueError(f"not JSON: {problem}" if answer else "the reply is empty")
+        raise ValueError(f"not JSON: {problem}" if _answer(reply.text) else "the reply is empty")
     if too_deep(value):
         raise ValueError("the JSON is nested deeper than 100 levels")
     if problems := violations(schema.schema_, value):
@@ -258,7 +256,19 @@ def _no_constant(name: str) -> NoReturn:
 
 def _answer(text: str) -> str:
     """Remove the reasoning that some models write first; the opening tag may be part of their prompt template."""
-    return _THOUGHT.sub("", text).strip()
+    return text.rpartition(_THOUGHT_END)[2].strip()
+
+
+def _candidates(reply: Reply) -> Iterator[str]:
+    """Yield what may be the JSON of a reply: all of it, and what follows the reasoning, with and without a fence.
+
+    The reasoning and the strings of the JSON may quote the tag that ends the reasoning, so each one may be the end.
+    """
+    parts = reply.text.split(_THOUGHT_END, _MOST_ENDS)
+    for answer in (*(_THOUGHT_END.join(parts[index:]).strip() for index in range(len(parts))), _answer(reply.text)):
+        # In a reply that was cut off, the last fence may be one that the model only quotes.
+        fenced = None if reply.stop == "length" else _fenced(answer)
+        yield from (answer,) if fenced is None else (answer, fenced)
 
 
 def _fenced(answer: str) -> str | None:

@@ -74,6 +74,21 @@ def test_text_within_a_value_that_looks_like_a_fence_is_kept(loopback: Loopback)
     assert judged(loopback(replies([value]))) == (value, [])
 
 
+@pytest.mark.parametrize(
+    "before", ["<think>Hm.</think>", "Hm.\n</think>\n", "<think>It ends with </think>.</think>", ""]
+)
+@pytest.mark.parametrize("fence", [("", ""), ("```json\n", "\n```")])
+def test_the_end_tag_of_reasoning_within_a_value_is_kept(
+    loopback: Loopback, before: str, fence: tuple[str, str]
+) -> None:
+    value = {"score": 1, "reason": "It wrote </think> and </think>."}
+    assert judged(loopback(replies([json.dumps(value).join(fence).join((before, "\n"))]))) == (value, [])
+
+
+def test_reasoning_that_quotes_its_end_tag_many_times_is_removed(loopback: Loopback) -> None:
+    assert judged(loopback(replies(["</think>{" * 50 + f"</think>{GOOD_TEXT}"]))) == (GOOD, [])
+
+
 def test_fences_within_values_do_not_count_as_further_fences(loopback: Loopback) -> None:
     value = {"score": 1, "reason": "It wrote ```json\nx\n```."}
     assert judged(loopback(replies([f"My verdict:\n```json\n{json.dumps(value)}\n```"]))) == (value, [])
