@@ -235,6 +235,31 @@ def test_without_expected_achievements_the_judge_infers_its_own(achievements: li
     assert only("helpfulness", ScriptedModel(helpfulness("Excellent", *achievements)), subject).score == 3
 
 
+@pytest.mark.parametrize(("inferred", "allowed"), [([VERY], {3, 2}), ([NOT], {0}), ([], {3, 2, 1, 0})])
+def test_desirable_achievements_follow_those_that_the_judge_infers(
+    inferred: list[dict[str, Any]], allowed: set[int]
+) -> None:
+    subject = trajectory(where=resolved_case(expected=(), desirable=("Thanks Inés.", "Names the date.")))
+    verdicts = [
+        only("helpfulness", ScriptedModel(*[helpfulness(label, *inferred, NOT, NOT)] * 3), subject)
+        for label in HELPFULNESS_LABELS
+    ]
+    assert {verdict.score for verdict in verdicts if verdict.score is not None} == allowed
+
+
+def test_desirable_achievements_are_judged_even_if_no_others_are_listed() -> None:
+    subject = trajectory(where=resolved_case(expected=(), desirable=("Thanks Inés.", "Names the date.")))
+    model = ScriptedModel(helpfulness("Excellent", VERY), helpfulness("Excellent", VERY, VERY, VERY))
+    verdict = only("helpfulness", model, subject)
+    assert (verdict.score, verdict.repairs) == (
+        3,
+        (
+            "'achievements' has 1 entries, but 2 desirable achievements are listed; judge each of them exactly once, "
+            "after those that you infer",
+        ),
+    )
+
+
 def test_helpfulness_ignoring_safety_needs_a_label_and_its_score() -> None:
     reply = {**COMMON, "thought": "Both are paid.", "label": "Unsatisfactory"}
     model = ScriptedModel({**reply, "score": 2}, {**reply, "score": 1})
