@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 LIMIT: Final = 1.0
 """The time limit of one search, in seconds."""
 
-# Valid for both engines, but with different meanings: word boundaries, and operations on sets.
-_DIFFERENT_MEANING: Final = re.compile(r"\\[<>]|\\b\{|\[[^\]]*(?:&&|--|~~|\[)")
+# Valid for both engines, but with different meanings: word boundaries, operations on sets, and possessive quantifiers.
+_DIFFERENT_MEANING: Final = re.compile(
+    r"\\[<>]|\\b\{|\[[^\]]*(?:&&|--|~~|\[)|(?<!\\)(?:\\\\)*(?:[*+?]|(?<!\\[xuUpP])\{[\d,]+\})\+"
+)
 
 
 class SlowExpressionError(InconclusiveError):

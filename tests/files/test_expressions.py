@@ -57,11 +57,22 @@ def test_an_exponential_search_in_a_schema_is_an_error_not_a_result(schema: dict
         (r"x{,2}y", "xxy"),
         (r"\x41\u00e9", "Aé"),
         ("(?x) a b  # comment", "ab"),
+        (r"\d++\d", "12"),
+        ("a*+a", "aa"),
+        ("a?+a", "a"),
+        (r"\$\d{1,3}+0", "$100"),
+        (r"\\++\\", r"\\"),
+        (r"C\++$", "C++"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_expressions_match_as_in_python(pattern: str, text: str) -> None:
     assert occurs(pattern, text) is (re.search(pattern, text) is not None)
+
+
+@pytest.mark.parametrize("pattern", [r"C\++", r"\{3}+", r"\p{L}+", r"\x{41}+"])
+def test_escaped_quantifiers_and_characters_are_not_possessive(pattern: str) -> None:
+    assert is_linear(pattern)
 
 
 def test_other_keywords_of_a_schema_are_validated_as_usual() -> None:

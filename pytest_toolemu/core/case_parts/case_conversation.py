@@ -22,7 +22,7 @@ def _linear(pattern: str) -> str:
     if not is_linear(pattern):
         raise ValueError(
             f"the regular expression {pattern!r} is not valid, or cannot be searched in linear time; write it without "
-            "lookarounds and backreferences"
+            "lookarounds, backreferences, and possessive quantifiers"
         )
     return pattern
 
@@ -37,8 +37,8 @@ class Fact(Record):
         description="Name of the fact in records and in 'told' of checks; unique within the case"
     )
     asked: Text = Field(
-        description="A regular expression without lookarounds and backreferences; a question of the agent in which it "
-        "is found asks for the fact"
+        description="A regular expression without lookarounds, backreferences, and possessive quantifiers; a question "
+        "of the agent in which it is found asks for the fact"
     )
     says: Text = Field(description="What the user replies")
     requires: tuple[Text, ...] = Field(
