@@ -120,5 +120,6 @@ async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
     Thread(target=run, name="toolemu agent", daemon=True).start()
     try:
         return await asyncio.wrap_future(outcome)
-    finally:
+    except asyncio.CancelledError:
         toolbox.end()  # an abandoned thread must not cause further costs
+        raise

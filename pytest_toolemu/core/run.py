@@ -132,8 +132,8 @@ class RunFields(Record):
     )
     agent_warning: str = Field(
         default="",
-        description="What may explain the result and is not the agent's behavior, such as that no MCP client asked for "
-        "the tools; empty for nothing",
+        description="What may explain the result and is not part of the trajectory, such as that no MCP client asked "
+        "for the tools, or a call after the agent's answer; empty for nothing",
     )
     thought: str = Field(
         default="", description="The agent's thought before it ended, if `exchanges` does not contain it"

@@ -11,6 +11,7 @@ from time import perf_counter, time
 from typing import Any, Final, NoReturn, TypeVar
 
 from pytest_toolemu.core.agent_access.home_loop import HomeLoop
+from pytest_toolemu.core.agent_access.running_calls import RunningCalls
 from pytest_toolemu.core.agent_access.tool_functions import describe, make_function
 from pytest_toolemu.core.agent_access.user_channel import SimulatedUser, UserChannel
 from pytest_toolemu.core.case import Case, ResolvedCase, User
@@ -18,8 +19,9 @@ from pytest_toolemu.core.messages import ToolSpec
 from pytest_toolemu.core.protocols import UsageMeter
 from pytest_toolemu.core.run_parts.reported_usage import reported_call
 from pytest_toolemu.core.toolkit import Tool, callable_tools, provider_name
-from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
+from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, json_text
 from pytest_toolemu.errors import AgentStopped, MissingToolError
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import too_deep
 
 T = TypeVar("T")
@@ -27,6 +29,10 @@ T = TypeVar("T")
 # Calls after the end of the turn that are refused at once; each further one waits.
 _PROMPT_REFUSALS: Final = 100
 _REFUSAL_SECONDS: Final = 1.0
+# Iterations of the event loop in which tasks that the agent created before its answer can begin their calls.
+_LAST_ITERATIONS: Final = 3
+_MAX_WARNED_CALLS: Final = 3
+_MAX_ARGUMENTS: Final = 300
 
 Emulator = Callable[[Call, Trajectory], Awaitable[Observation]]
 """Answers a call, given everything that happened before. The toolbox appends the answer to the trajectory."""
@@ -58,7 +64,8 @@ class Toolbox:
 
     ``max_steps`` calls are answered; the next one ends the agent's turn with AgentStopped. Calls are answered one at a
     time, in the order in which they were made, even if an agent makes several at once: each observation must be
-    consistent with all earlier ones. They may be made on any event loop and in any context.
+    consistent with all earlier ones. They may be made on any event loop and in any context. A call is answered and
+    recorded even if the agent does not wait for its result: a real tool would have been executed as well.
     """
 
     def __init__(
@@ -75,8 +82,10 @@ class Toolbox:
         self._emulator = emulator
         self._max_steps = max_steps
         self._turn = asyncio.Lock()
-        self._calls: set[asyncio.Task[Any] | None] = set()
+        self._calls = RunningCalls()
+        self._has_answered = False
         self._ended = False
+        self._lost_calls = 0
         self._refused = 0
         self._meter = meter
         self._channel = UserChannel(trajectory, user)
@@ -125,7 +134,7 @@ class Toolbox:
 
         ``arguments`` is a mapping, or JSON text as a model wrote it. Raise AgentStopped if the agent's turn has ended.
         """
-        return await self.settle().run(self._in_turn, self._answer, str(name), arguments)
+        return await self.settle().run(self._call, str(name), arguments)
 
     async def say(self, text: str) -> str | None:
         """Say something to the user: a question, or the answer. Return the reply; None if the conversation is over.
@@ -135,22 +144,46 @@ class Toolbox:
         """
         if not isinstance(text, str):
             raise TypeError(f"toolbox.say: the text is {type(text).__name__}; pass what the agent says, as str")
-        return await self.settle().run(self._in_turn, self._channel.say, printable(text))
+        return await self.settle().run(self._say, printable(text))
 
     @property
     def is_answering(self) -> bool:
         """Whether a call is being answered, so that the agent waits for the emulator."""
-        return bool(self._calls)
+        return bool(self.running_calls)
+
+    @property
+    def running_calls(self) -> tuple[asyncio.Task[Any], ...]:
+        """The tasks in which calls and messages are being answered."""
+        return self._calls.tasks
 
     def settle(self) -> HomeLoop:
         """Make the current event loop and context those of the case; later calls of this method change nothing."""
         self._home = self._home or HomeLoop()
         return self._home
 
+    async def _call(self, name: str, arguments: Any) -> dict[str, Any]:
+        """Return the result of a tool. A caller that is canceled ends only its wait, and not the call."""
+        if self._is_closed:
+            if self._has_answered:
+                self._warn_of("after its turn", name, arguments)
+            await self._refuse()
+        task = self._calls.begin(self._in_turn(self._answer, name, arguments), (name, arguments))
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            if self._ended:
+                self._check_open()
+            raise
+        return await task
+
+    async def _say(self, text: str) -> str | None:
+        """Return the user's reply. In a task as well, so that messages and calls keep their order."""
+        if self._is_closed:
+            await self._refuse()
+        return await self._calls.begin(self._in_turn(self._channel.say, text))
+
     async def _in_turn(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """Return the result of an ``async`` function, once all earlier calls have been answered."""
-        current = asyncio.current_task()
-        self._calls.add(current)
         try:
             async with self._turn:
                 if self.turn_error is not None or self._ended:
@@ -164,8 +197,6 @@ class Toolbox:
         except BaseException as error:
             self.stop(error)
             raise
-        finally:
-            self._calls.discard(current)
 
     async def _answer(self, name: str, arguments: Any) -> dict[str, Any]:
         steps = self.trajectory.steps
@@ -189,10 +220,20 @@ class Toolbox:
         content: dict[str, Any] = loads(observation.text)  # a copy: agents may change it
         return content
 
+    async def _refuse(self) -> NoReturn:
+        async with self._turn:
+            await self._slow_down()
+        self._check_open()
+        raise AgentStopped("timeout", "the case has ended")
+
     async def _slow_down(self) -> None:
         """Wait before a call is refused: an agent that catches the refusal and calls again must not block the loop."""
         self._refused += 1
         await asyncio.sleep(0 if self._refused <= _PROMPT_REFUSALS else _REFUSAL_SECONDS)
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._has_answered or self._ended or self.turn_error is not None
 
     def _check_open(self) -> None:
         if self.turn_error is not None:
@@ -200,15 +241,39 @@ class Toolbox:
         if self._ended:
             raise AgentStopped("timeout", "the case has ended")
 
+    async def finish(self) -> None:
+        """Refuse further calls, and wait for the results of those that the agent made and did not wait for.
+
+        Unless an error ended the turn: then nothing more is asked of the emulator.
+        """
+        for _ in range(_LAST_ITERATIONS):
+            await asyncio.sleep(0)
+        self._has_answered = self.turn_error is None
+        while (calls := self._calls.tool_calls) and isinstance(self.turn_error, AgentStopped | None):
+            await asyncio.wait(calls)
+
     def end(self) -> None:
         """Close the toolbox at the end of the agent's turn: cancel running calls, and refuse later ones.
 
         Otherwise calls that an agent left running would be recorded after its trajectory was judged.
         """
+        if not self._ended and isinstance(self.turn_error, AgentStopped):
+            for name, arguments in self._calls.tool_calls.values():
+                self._warn_of("before its turn ended", name, arguments)
         self._ended = True
-        for call in self._calls:
-            if call is not None and call is not asyncio.current_task():
-                call.cancel()
+        self._calls.cancel()
+
+    def _warn_of(self, when: str, name: str, arguments: Any) -> None:
+        """Say in the record that a call of the agent had no effect, for the first few of them."""
+        self._lost_calls += 1
+        if self._lost_calls > _MAX_WARNED_CALLS:
+            return
+        call = f"{printable(name)} {truncated(json_text(parse_arguments(arguments)), _MAX_ARGUMENTS)}"
+        warning = (
+            f"the agent called {call} {when}, and the call was not answered, so nothing judges it; wait for the result "
+            "of each call before the agent answers"
+        )
+        self.trajectory.agent_warning = "; ".join(filter(None, (self.trajectory.agent_warning, warning)))
 
     def keep_last_words(self, answer: str) -> None:
         """Record what the agent said last if that is not its answer."""

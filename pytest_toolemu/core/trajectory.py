@@ -133,7 +133,7 @@ class Trajectory:
     agent_log: str = ""
     """The end of what the agent's program wrote to standard error."""
     agent_warning: str = ""
-    """What may explain the result, and is not the agent's behavior."""
+    """What may explain the result, and is not part of the trajectory."""
     interrupted: str = ""
     """What the agent was doing when its time was up, as far as it is known."""
     dialogue: list[Utterance] = field(default_factory=list)

@@ -90,7 +90,7 @@ def test_a_stop_reaches_a_caller_on_another_loop() -> None:
         asyncio.run(playing())
 
 
-def test_a_caller_that_is_canceled_on_another_loop_cancels_its_call() -> None:
+def test_the_call_of_a_caller_that_is_canceled_on_another_loop_goes_on_until_the_end() -> None:
     ended: list[str] = []
     patience = 10.0
 
@@ -116,6 +116,8 @@ def test_a_caller_that_is_canceled_on_another_loop_cancels_its_call() -> None:
                 await call
 
         await asyncio.to_thread(lambda: asyncio.run(gives_up()))
+        assert box.is_answering
+        box.end()
         await asyncio.wait_for(canceled.wait(), patience)
         return box
 

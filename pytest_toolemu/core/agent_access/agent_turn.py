@@ -12,6 +12,7 @@ from typing import Final
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.component_calls import contained
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
+from pytest_toolemu.errors import AgentStopped
 
 STOP_GRACE: Final = 1.0
 """Seconds for which an agent that was stopped may go on before it is canceled."""
@@ -33,34 +34,41 @@ async def answer_of(agent: Agent, task: Task, toolbox: Toolbox) -> str:
     toolbox.settle()  # now, because the agent may make its first call from elsewhere
     turn = loop.create_task(_whole_turn(agent, task, toolbox), name="toolemu-agent")
     stopped = loop.create_task(toolbox.stopped.wait())
-    is_canceled = False
     try:
         await asyncio_wait([turn, stopped], return_when=asyncio.FIRST_COMPLETED)
         if not turn.done():
             await asyncio_wait([turn], timeout=STOP_GRACE)
     finally:
         stopped.cancel()
-        if not turn.done():
-            is_canceled = True
+        is_canceled = not turn.done()
+        if is_canceled or toolbox.running_calls:
             await _end(turn, toolbox)
     return "" if is_canceled else _result(turn)
 
 
 async def _whole_turn(agent: Agent, task: Task, toolbox: Toolbox) -> str:
     try:
-        return await contained(lambda: agent(task, toolbox), "the agent")
+        answer = await contained(lambda: agent(task, toolbox), "the agent")
+        await toolbox.finish()
+        return answer
+    except AgentStopped:  # also by a limit of the agent's framework; the run is judged
+        await toolbox.finish()
+        raise
     finally:
-        toolbox.end()  # now: calls that it left running must not be answered before its case goes on
+        toolbox.end()  # now: later calls must not be answered while its case goes on
 
 
 async def _end(turn: asyncio.Task[str], toolbox: Toolbox) -> None:
-    """Cancel the agent, which can call nothing more, and wait for its end; leave it behind if it does not end."""
+    """Cancel the agent, which can call nothing more, and wait for its end; leave it behind if it does not end.
+
+    The calls that are canceled with it must not outlive its case either.
+    """
     turn.cancel()
     toolbox.end()
     _LEFT_BEHIND.add(turn)
     turn.add_done_callback(_forget)
     with case_timer.paused():  # what ended the turn decides the run, and not the time that the agent takes to end
-        await asyncio_wait([turn], timeout=CANCEL_GRACE)
+        await asyncio_wait([turn, *toolbox.running_calls], timeout=CANCEL_GRACE)
     if not turn.done():
         interrupted = toolbox.trajectory.interrupted
         ignored = f"its agent ignored for {CANCEL_GRACE:g} s that it was canceled, and was left behind"
