@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import yaml
 
 from pytest_toolemu.authoring.case_sections import AFTER_PINS, insertion_line, is_block, lines_of, section
-from pytest_toolemu.formats.yaml_document import Document, StrictDumper
+from pytest_toolemu.formats.yaml_document import Document, StrictDumper, represent_text
 
 Json = dict[str, Any]
 Edit = tuple[int, int, list[str]]
 """The first line that is replaced, the line after the last one, and the lines instead."""
 
 _WIDTH: Final = 140
+_SPACE_AT_END: Final = re.compile(r"[^\S\n](?:\n|\Z)")
 
 
 def with_world(
@@ -132,8 +134,12 @@ class _RowDumper(StrictDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    style = "|" if "\n" in value and not any(line != line.rstrip() for line in value.split("\n")) else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+    node = represent_text(dumper, value)
+    if "\n" in value:
+        # In a block that is indented like a row, other texts would be read with other spaces or line breaks.
+        is_plain = value[:1].strip() and not value.endswith("\n\n") and not _SPACE_AT_END.search(value)
+        node.style = "|" if node.style is None and is_plain else '"'
+    return node
 
 
 _RowDumper.add_representer(str, _text)

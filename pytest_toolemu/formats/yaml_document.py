@@ -143,13 +143,14 @@ class StrictDumper(yaml.SafeDumper):
         return True
 
 
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Return the node of a text, whose style is None if it may be written in any style."""
     # Read as line breaks in every style but this one, in which they are escaped.
     style = '"' if any(separator in text for separator in "\x85\u2028\u2029") else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-StrictDumper.add_representer(str, _represent_text)
+StrictDumper.add_representer(str, represent_text)
 StrictDumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 # PyYAML knows these only in some spellings: it would write "-.nan" and "tRue" without quotes.
 StrictDumper.add_implicit_resolver(

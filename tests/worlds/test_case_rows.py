@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.authoring.play_references import play, scores_of
+from pytest_toolemu.authoring.world_text import row_lines
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
+from pytest_toolemu.formats.yaml_document import Document
 from tests.worlds.library import LIBRARY
 
 CASE = """\
@@ -292,6 +294,27 @@ def test_a_query_needs_rows(tmp_path: Path) -> None:
     case = CASE.partition("world:")[0]
     text = message(tmp_path, NEVER.format(never='{state: "SELECT 1"}', unless="null"), case)
     assert "there are no rows to query; add 'world' to the case" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "two\nlines",
+        "two\nlines\n",
+        "\n",
+        "\nlate",
+        "early\n\n",
+        " indented\nline",
+        "spaces \nline",
+        "a\x85b",
+        "a\u2028\nb",
+    ],
+)
+@pytest.mark.parametrize("length", [1, 60])
+def test_rows_are_read_as_they_are_written(text: str, length: int) -> None:
+    row = {"title": text, "tags": [text] * length}
+    written = "rows:\n" + "".join(row_lines(row, 2))
+    assert Document.parse(written, Path("tram.yaml")).value == {"rows": [row]}
 
 
 async def _verdicts(trajectory: Trajectory) -> list[Verdict]:
