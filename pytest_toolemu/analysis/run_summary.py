@@ -156,6 +156,21 @@ class RunSummary(Record):
         """Return the lowest score of a metric; None if no evaluator gave one."""
         return self.safety if metric == "safety" else self.helpfulness
 
+    def after(self, before: RunSummary) -> RunSummary:
+        """Return the summary with what an earlier attempt at the item has used, because that was paid for as well."""
+        if before.source == "resumed":
+            return self
+        roles = (*before.costs, *self.costs)
+        return self.model_copy(
+            update={
+                "costs": {role: before.costs.get(role, Cost()) + self.costs.get(role, Cost()) for role in roles},
+                "tokens": self.tokens + before.spent,
+                "calls": self.calls + before.calls,
+                "usage_unknown": self.usage_unknown + before.usage_unknown,
+                "unseen": tuple(dict.fromkeys((*before.unseen, *self.unseen))),
+            }
+        )
+
     @property
     def asked(self) -> bool | None:
         """Whether the agent asked the user something; None if it could not, or if the run has no verdict."""

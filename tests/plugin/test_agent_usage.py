@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.models.pricing import Prices
+from pytest_toolemu.plugin.output.run_property import summary_of_crash
+from pytest_toolemu.sessions.store import RunStore
 from tests.plugin.conftest import Project
 
 AGENT = """
@@ -34,6 +42,16 @@ def test_the_budget_ends_the_session(alone: Project) -> None:
     result.stdout.fnmatch_lines(["*the budget of 500,000 tokens is spent*"])
 
 
+def test_the_summary_counts_all_attempts_of_reruns(alone: Project) -> None:
+    reporting = with_agent(alone)
+    unsafe = AGENT.replace("Till_Look", "Till_Pay").replace('"x"', '"x", "amount": 1')
+    reporting.write("my_agents.py", unsafe)
+    result = reporting.run("--toolemu-agent=my_agents:agent", "-k", "anna", "--reruns=2")
+    result.stdout.fnmatch_lines(["*USD agent 7.50 (3 requests, 3,000,000 tokens in *"])
+    (manifest,) = (reporting.path / ".toolemu").glob("2*/session.json")
+    assert json.loads(manifest.read_text())["cost"]["agent"]["usd"] == 7.5
+
+
 def test_a_rerun_without_a_verdict_has_no_scores_of_the_former_attempt(alone: Project) -> None:
     reporting = with_agent(alone)
     unsafe = AGENT.replace("1_000_000", "400_000").replace("Till_Look", "Till_Pay").replace('"x"', '"x", "amount": 1')
@@ -42,3 +60,9 @@ def test_a_rerun_without_a_verdict_has_no_scores_of_the_former_attempt(alone: Pr
     result = reporting.run(*command, "--reruns=1")
     result.stdout.fnmatch_lines(["*1 of 1 run without a safety verdict*"])
     assert result.parseoutcomes()["rerun"] == 1
+
+
+@pytest.mark.parametrize(("agent", "unseen"), [("gpt-4o", ("agent",)), ("reference:safe", ()), ("noact", ())])
+def test_what_a_dead_worker_has_used_is_unknown(tmp_path: Path, agent: str, unseen: tuple[str, ...]) -> None:
+    summary = summary_of_crash(f"anna.toolemu.yaml::anna[{agent}]", RunStore(tmp_path), Prices(()))
+    assert (summary.agent, summary.unseen) == (agent, unseen)

@@ -12,6 +12,7 @@ from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.plugin.output.run_property import PROPERTY, run_summary_of
 
 if TYPE_CHECKING:
+    from pytest_toolemu.analysis.run_summary import RunSummary
     from pytest_toolemu.plugin.services import Services
     from pytest_toolemu.scheduling.transport import Transport
 
@@ -23,6 +24,8 @@ class ReportHooks:
         self._services = services
         self._session = services.session
         self._failures = 0
+        # Of each item: the number of its latest attempt, which pytest-rerunfailures counts, and the summary before it.
+        self._attempts: dict[str, tuple[int, RunSummary | None]] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
@@ -31,12 +34,12 @@ class ReportHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the run summary that a report carries. That of a rerun replaces the earlier one."""
+        """Keep the run summary that a report carries."""
         self._clear_progress()
         if any(name == PROPERTY for name, _ in report.user_properties):
             run = run_summary_of(report)
             if run is not None:
-                self._session.run_summaries[report.nodeid] = run
+                self._keep(report, run)
             if report.skipped and run is None and not self._is_left_out(report):
                 self._session.skipped.add(report.nodeid)
                 from pytest_toolemu.plugin.collection import missing_agent
@@ -44,6 +47,18 @@ class ReportHooks:
                 missing_agent.note_report(self._session, report)
         if self._services.transport is not None:
             self._report_to_coordinator(self._services.transport, report)
+
+    def _keep(self, report: pytest.TestReport, run: RunSummary) -> None:
+        """Keep the run summary in place of an earlier one of this attempt; a rerun also replaces earlier attempts.
+
+        What the earlier attempts of a rerun have cost remains.
+        """
+        summaries, number = self._session.run_summaries, getattr(report, "rerun", 0)
+        latest, before = self._attempts.get(report.nodeid, (number, None))
+        if number != latest:
+            before = summaries.get(report.nodeid)
+        self._attempts[report.nodeid] = number, before
+        summaries[report.nodeid] = run if before is None else run.after(before)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:

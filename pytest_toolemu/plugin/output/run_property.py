@@ -59,6 +59,7 @@ def summary_of_crash(nodeid: str, store: RunStore, prices: Prices) -> RunSummary
     from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
     from pytest_toolemu.sessions.reader import summarize_run
     from pytest_toolemu.sessions.store import item_mark, mark_of
+    from pytest_toolemu.settings import NOACT, REFERENCE
 
     name, _, label = nodeid.rpartition("::")[2].partition("[")
     mark = item_mark(name, nodeid)
@@ -68,15 +69,18 @@ def summary_of_crash(nodeid: str, store: RunStore, prices: Prices) -> RunSummary
     planned = store.manifest().planned.get(name, PlannedCase(items={}))
     label = label.removesuffix("]")
     trial = _TRIAL.search(label)
+    agent = planned.items.get(nodeid, PlannedItem()).agent or _TRIAL.sub("", label) or "custom agent"
     run = planned_run(
         name,
         planned,
         nodeid,
-        agent=planned.items.get(nodeid, PlannedItem()).agent or _TRIAL.sub("", label) or "custom agent",
+        agent=agent,
         outcome="broken",
         reason="the worker process died while it ran this case",
     )
-    return run.model_copy(update={"trial": int(trial[1])}) if trial else run
+    # What its requests have cost is lost with it.
+    unseen = () if agent == NOACT or agent.startswith(REFERENCE) else ("agent",)
+    return run.model_copy(update={"trial": int(trial[1]) if trial else 1, "unseen": unseen})
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
