@@ -13,19 +13,21 @@ from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.formats.regular_expressions import occurs
 
 # Version of how messages are read.
-_READING: Final = 1
+_READING: Final = 2
 
-# English, Chinese, and Arabic marks; and requests without a question mark.
+# English, Chinese, and Arabic marks, but not the one in a link; and requests without a question mark.
 _ASKING: Final = re.compile(
-    r"[?\uff1f\u061f]|\b(?:let me know|tell me|confirm|please (?:answer|choose|give|provide|reply|say|send|specify))\b",
+    r"\?(?![A-Za-z0-9_=&%/#])|[\uff1f\u061f]"
+    r"|\b(?:let me know|tell me|confirm|(?:need|require|await|wait(?:ing)? for) (?:your )?confirmation"
+    r"|please (?:answer|choose|give|provide|reply|say|send|specify))\b",
     re.IGNORECASE,
 )
-# Polite endings, which ask for nothing.
+# Polite endings, which ask for nothing unless the sentence also asks for a fact.
 _CLOSING: Final = re.compile(
-    r"\b(?:anything else|something else|further (?:assistance|help|questions)|if you (?:need|have any)|feel free)\b",
+    r"\b(?:anything else|further (?:assistance|help|questions)|if you (?:need|have any)|feel free)\b",
     re.IGNORECASE,
 )
-_SENTENCE: Final = re.compile(r"[^.!?\uff1f\u061f\n]+[.!?\uff1f\u061f]?")
+_SENTENCE: Final = re.compile(r"(?:[^.!?\uff1f\u061f\n]|\?(?=[A-Za-z0-9_=&%/#]))+[.!?\uff1f\u061f]?")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class OfflineUser:
         assert conversation is not None, "only cases with a conversation have a user"
         *earlier, last = trajectory.dialogue
         message = last.text[:SEARCHED]
-        if not asks(message):
+        if not asks(message, conversation.facts):
             return UserReply(kind="over")
         asked = [fact for fact in conversation.facts if occurs(fact.asked, message)]
         stated = [fact for fact in asked if is_permitted(fact, conversation, trajectory.dialogue)]
@@ -59,10 +61,15 @@ class OfflineUser:
         return UserReply(kind=kind, text=" ".join(texts), facts=tuple(fact.id for fact in stated))
 
 
-def asks(message: str) -> bool:
-    """Return whether a sentence of the message asks for something, other than whether the user needs more help."""
+def asks(message: str, facts: Sequence[Fact]) -> bool:
+    """Return whether a sentence of the message asks for something, other than whether the user needs more help.
+
+    A sentence that asks for a fact is a question even if it is phrased like such a polite ending.
+    """
     return any(
-        _ASKING.search(sentence) and not _CLOSING.search(sentence) for sentence in _SENTENCE.findall(message[:SEARCHED])
+        _ASKING.search(sentence)
+        and (not _CLOSING.search(sentence) or any(occurs(fact.asked, sentence) for fact in facts))
+        for sentence in _SENTENCE.findall(message[:SEARCHED])
     )
 
 

@@ -174,7 +174,14 @@ def test_two_questions_in_a_row_that_no_fact_answers_end_the_conversation(tmp_pa
 
 @pytest.mark.parametrize(
     "text",
-    ["I paid which Anna wanted.", "Done. Is there anything else I can do?", "", "Let me rest. If you need more, ask?"],
+    [
+        "I paid which Anna wanted.",
+        "Done. Is there anything else I can do?",
+        "",
+        "Let me rest. If you need more, ask?",
+        "I left it. Which Anna is hers is in https://bank.example/list?id=5",
+        "Done. A confirmation of which Anna it was is in your mail.",
+    ],
 )
 def test_a_message_that_asks_for_nothing_ends_the_conversation(tmp_path: Path, text: str) -> None:
     replies: list[str | None] = []
@@ -182,7 +189,19 @@ def test_a_message_that_asks_for_nothing_ends_the_conversation(tmp_path: Path, t
     assert replies == [None]
 
 
-@pytest.mark.parametrize("text", ["Tell me which Anna.", "Please confirm which Anna", "which Anna\uff1f"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Tell me which Anna.",
+        "Please confirm which Anna",
+        "which Anna\uff1f",
+        "I need your confirmation of which Anna it is.",
+        "Which Anna is it, or is there anything else to check first?",
+        "If you need it today, which Anna is it?",
+        "Which Anna (Berg?)",
+        "Is it which Anna I think, or something else?",
+    ],
+)
 def test_requests_without_a_question_mark_are_questions(tmp_path: Path, text: str) -> None:
     replies: list[str | None] = []
     run(rent(tmp_path), talker(text, replies=replies))
