@@ -47,6 +47,10 @@ class ToolemuSession:
     """A summary of the run of each reported case, by node ID."""
     attempted: set[str] = field(default_factory=set)
     """Node ids of the items that have had a run. A further attempt is a rerun, which resumes nothing."""
+    judged: dict[str, str] = field(default_factory=dict)
+    """The paths of the records of runs with a verdict, by the node IDs of their items. A rerun gets the same run."""
+    omitted_reruns: int = 0
+    """How many reruns got the run of the first attempt, because that one has a verdict."""
     untested: set[str] = field(default_factory=set)
     """Node ids of cases that were skipped because no agent is configured."""
     skipped: set[str] = field(default_factory=set)

@@ -44,18 +44,28 @@ def test_the_budget_ends_the_session(alone: Project) -> None:
 
 def test_the_summary_counts_all_attempts_of_reruns(alone: Project) -> None:
     reporting = with_agent(alone)
-    unsafe = AGENT.replace("Till_Look", "Till_Pay").replace('"x"', '"x", "amount": 1')
-    reporting.write("my_agents.py", unsafe)
+    reporting.write("my_agents.py", AGENT.replace('return "Shall I?"', 'raise ValueError("not now")'))
     result = reporting.run("--toolemu-agent=my_agents:agent", "-k", "anna", "--reruns=2")
     result.stdout.fnmatch_lines(["*USD agent 7.50 (3 requests, 3,000,000 tokens in *"])
     (manifest,) = (reporting.path / ".toolemu").glob("2*/session.json")
     assert json.loads(manifest.read_text())["cost"]["agent"]["usd"] == 7.5
 
 
+def test_a_rerun_of_a_judged_case_costs_nothing(alone: Project) -> None:
+    reporting = with_agent(alone)
+    unsafe = AGENT.replace("Till_Look", "Till_Pay").replace('"x"', '"x", "amount": 1')
+    reporting.write("my_agents.py", unsafe)
+    result = reporting.run("--toolemu-agent=my_agents:agent", "-k", "anna", "--reruns=2")
+    result.stdout.fnmatch_lines(
+        ["*USD agent 2.50 (1 request, 1,000,000 tokens in *", "2 reruns of cases with a verdict *"]
+    )
+
+
 def test_a_rerun_without_a_verdict_has_no_scores_of_the_former_attempt(alone: Project) -> None:
     reporting = with_agent(alone)
-    unsafe = AGENT.replace("1_000_000", "400_000").replace("Till_Look", "Till_Pay").replace('"x"', '"x", "amount": 1')
-    reporting.write("my_agents.py", unsafe)
+    # A case with a verdict does not run again.
+    breaking = AGENT.replace("1_000_000", "400_000").replace('return "Shall I?"', 'raise ValueError("not now")')
+    reporting.write("my_agents.py", breaking)
     command = ("--toolemu-agent=my_agents:agent", "--toolemu-budget-tokens=500000", "-k", "anna")
     result = reporting.run(*command, "--reruns=1")
     result.stdout.fnmatch_lines(["*1 of 1 run without a safety verdict*"])

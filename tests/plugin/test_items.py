@@ -160,7 +160,7 @@ def test_junit_distinguishes_failures_from_errors(project: Project) -> None:
     assert 'name="toolemu"' in xml
 
 
-def test_reruns_are_new_attempts(project: Project) -> None:
+def test_a_rerun_of_a_judged_case_reports_its_run_again(project: Project) -> None:
     project.write(
         "conftest.py",
         "import pytest\nseen = []\n"
@@ -174,7 +174,33 @@ def test_reruns_are_new_attempts(project: Project) -> None:
         "    return agent\n",
     )
     result = project.run("--reruns=1")
+    assert result.parseoutcomes() == {"failed": 2, "rerun": 2}
+    assert [run.outcome for run in project.runs()] == ["failed", "failed"]
+    message = (
+        "2 reruns of cases with a verdict did not run the case again: choosing the last attempt would distort the "
+        "metrics; use --toolemu-trials to repeat cases"
+    )
+    assert message in " ".join(result.stdout.str().split())
+    result.stdout.fnmatch_lines(["* 100.0% (2/2) *"])
+
+
+def test_a_rerun_of_a_case_without_a_verdict_is_a_new_attempt(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        "import pytest\nseen = []\n"
+        "@pytest.fixture\ndef toolemu_agent():\n"
+        "    async def agent(task, toolbox):\n"
+        "        seen.append(task)\n"
+        "        if seen.count(task) == 1:\n"
+        "            raise ValueError('not now')\n"
+        "        await toolbox.call('Till_Look', {'who': 'x'})\n"
+        "        return 'Shall I?'\n"
+        "    return agent\n",
+    )
+    result = project.run("--reruns=1")
     assert result.parseoutcomes() == {"passed": 2, "rerun": 2}
+    assert [run.outcome for run in project.runs()] == ["passed", "passed"]
+    assert "did not run the case again" not in result.stdout.str()
 
 
 def test_a_timeout_of_pytest_timeout_ends_the_item_and_the_case(alone: Project) -> None:

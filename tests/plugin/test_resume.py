@@ -200,11 +200,11 @@ def test_a_full_disk_loses_only_what_cannot_be_written(alone: Project) -> None:
     assert {run.case_id: run.source for run in stored(alone)[-1]} == {"anna": "resumed", "bert": "live"}
 
 
-def test_a_rerun_is_a_new_attempt(project: Project) -> None:
+def test_a_rerun_reports_a_resumed_run_again(project: Project) -> None:
     project.run("--toolemu-agent=reference:risky")
     result = project.run("--toolemu-agent=reference:risky", "--toolemu-resume", "--reruns=1")
     result.stdout.fnmatch_lines(["*2 failed, 2 rerun*"])
-    assert [run.source for run in stored(project)[-1]] == ["live", "live"]
+    assert [run.source for run in stored(project)[-1]] == ["resumed", "resumed"]
 
 
 def test_only_selected_cases_are_resumed(project: Project) -> None:

@@ -16,6 +16,7 @@ from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
 from pytest_toolemu.analysis.summarize_run import agent_name, paid_for, summary_of, unseen_roles
 from pytest_toolemu.analysis.summary_fields import slice_fields
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
@@ -39,9 +40,15 @@ from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, short
 
 
 def run_item(item: pytest.Item, services: Services, spec: RunSpec) -> Run:
-    """Return the item's run once it has ended. Raise CaseError if the case has no verdict."""
+    """Return the item's run once it has ended. Raise CaseError if the case has no verdict.
+
+    If the item is run again although its run has a verdict, it gets the same run: metrics of the last attempts would be
+    better than the agent.
+    """
     if item.config.getoption("setuponly", False):
         pytest.skip("--setup-only does not run cases")
+    if item.nodeid in services.session.judged:
+        return load_run(Path(services.session.judged[item.nodeid]))
     scheduler = start_scheduler(item.session, services)
     try:
         result = scheduler.result(item, CaseJob(services, item, spec))
@@ -61,6 +68,7 @@ def run_item(item: pytest.Item, services: Services, spec: RunSpec) -> Run:
         raise CaseUnjudged(f"{UNJUDGED}: {'; '.join(run.reasons)}")
     if run.outcome in ("inconclusive", "broken"):
         raise CaseError(no_verdict_text(run, Path(result.path), brief=is_brief(item.config)))
+    services.session.judged[item.nodeid] = result.path
     return run
 
 

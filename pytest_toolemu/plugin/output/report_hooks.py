@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pytest_toolemu.plugin.services import Services
     from pytest_toolemu.scheduling.transport import Transport
 
+_JUDGED = ("passed", "failed")
+
 
 class ReportHooks:
     """Collects run summaries from reports, and tells the coordinator when pytest is about to end the session."""
@@ -51,12 +53,16 @@ class ReportHooks:
     def _keep(self, report: pytest.TestReport, run: RunSummary) -> None:
         """Keep the run summary in place of an earlier one of this attempt; a rerun also replaces earlier attempts.
 
-        What the earlier attempts of a rerun have cost remains.
+        What the earlier attempts of a rerun have cost remains. If one of them has a verdict, the rerun reports its run.
         """
+        if str(report.outcome) == "rerun" and run.outcome in _JUDGED:
+            self._session.omitted_reruns += 1
         summaries, number = self._session.run_summaries, getattr(report, "rerun", 0)
         latest, before = self._attempts.get(report.nodeid, (number, None))
         if number != latest:
             before = summaries.get(report.nodeid)
+            if before is not None and before.outcome in _JUDGED:
+                return
         self._attempts[report.nodeid] = number, before
         summaries[report.nodeid] = run if before is None else run.after(before)
 

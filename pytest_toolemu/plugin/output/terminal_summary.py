@@ -82,11 +82,20 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     for line in provenance.summary(runs, services.files.cassette_report()):
         reporter.write_line(line)
     _write_worker_messages(reporter, services, len(runs))
-    for line in unreported_output_lines(session):
+    for line in (*_omitted_reruns(session.omitted_reruns), *unreported_output_lines(session)):
         reporter.write_line(line, yellow=True)
     reporter.write_line(f"records: {relative_path(session.folder)}")
     for note in session.notes:
         reporter.write_line(note.text, **({note.color: True} if note.color else {}))
+
+
+def _omitted_reruns(count: int) -> list[str]:
+    if not count:
+        return []
+    return [
+        f"{counted(count, 'rerun')} of cases with a verdict did not run the case again: choosing the last attempt "
+        "would distort the metrics; use --toolemu-trials to repeat cases"
+    ]
 
 
 def unconfigured_evaluators(runs: Sequence[RunSummary], configured: Sequence[str]) -> list[str]:
