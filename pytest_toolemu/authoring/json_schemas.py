@@ -10,6 +10,7 @@ from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 
 FOLDER = Path(__file__).parents[1] / "formats" / "json_schemas"
@@ -38,7 +39,14 @@ def agent_schema() -> dict[str, Any]:
 
 
 def write_schemas(folder: Path) -> list[Path]:
-    """Write all schemas to a folder, and return their paths."""
+    """Write all schemas to a folder, and return their paths. Raise UsageError if they cannot be written."""
+    try:
+        return _write_schemas(folder)
+    except OSError as error:
+        raise UsageError(f"{folder}: schemas cannot be written there: {error.strerror}; name another folder") from None
+
+
+def _write_schemas(folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, schema in (("case", case_schema()), ("toolkit", toolkit_schema()), ("agent", agent_schema())):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -98,6 +100,9 @@ def _toolemu(
 
 def main() -> None:
     """Run the command; an error that the user can fix is printed to stderr, with exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # its encoding may lack characters, such as those of frames
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except ToolemuError as error:

@@ -61,7 +61,12 @@ def build(
     if estimate:
         _print_estimate(settings, model, missing)
         return
-    to.mkdir(parents=True, exist_ok=True)
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{to}: worlds cannot be written there: {error.strerror}; name another folder with --to"
+        ) from None
 
     async def work(endpoint: HarnessModel) -> list[list[WorldBuild]]:
         stage = WorldStage(endpoint, settings.timeout)

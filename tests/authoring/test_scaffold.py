@@ -113,6 +113,13 @@ class TestInit:
         (folder / "pytest.ini").write_bytes("[pytest]\naddopts = -v # größer\n".encode("cp1252"))
         assert "pytest.ini already configures pytest" in run("init")
 
+    def test_schemas_that_cannot_be_written_are_one_message(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (folder / "bad.json").write_text("a file")
+        message = message_of(monkeypatch, capsys, "schema", "bad.json")
+        assert message == "bad.json: schemas cannot be written there: File exists; name another folder"
+
     def test_a_folder_that_cannot_be_written_is_one_message(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,17 @@ def test_a_report_that_cannot_be_written_changes_no_verdict(alone: Project) -> N
     result.stdout.fnmatch_lines(
         ["a report could not be written: *Is a directory*; create it later with 'toolemu report .toolemu/2*'"]
     )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_commands_print_where_the_output_has_another_encoding(
+    alone: Project, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    alone.run("--toolemu-agent=reference:safe", "-k", "anna")
+    (record,) = alone.path.glob(".toolemu/2*/anna--*.json")
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    for args, expected in ((["show", str(record)], "Shall I pay Anna?"), (["--help"], "Write toolkits and cases")):
+        command = [sys.executable, "-c", "from pytest_toolemu.cli import main; main()", *args]
+        shown = subprocess.run(command, capture_output=True, text=True, encoding=encoding, check=False)
+        assert shown.returncode == 0, shown.stderr
+        assert expected in shown.stdout

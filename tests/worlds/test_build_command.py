@@ -137,6 +137,17 @@ def test_cases_without_entities_are_skipped(library: Path, loopback: Loopback) -
     assert str(alone.exception) == "no case has a toolkit that declares entities, so there is nothing to build"
 
 
+def test_a_folder_that_is_a_file_is_one_message(library: Path, loopback: Loopback) -> None:
+    (library / "worlds").write_text("a file", encoding="utf-8")
+    server = loopback(replies([]))
+    result = build(server)
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == (
+        "worlds: worlds cannot be written there: File exists; name another folder with --to"
+    )
+    assert server.requests == ()
+
+
 def test_an_estimate_sends_and_writes_nothing(library: Path, loopback: Loopback) -> None:
     server = loopback(replies([]))
     result = build(server, "--worlds=2", "--estimate")
