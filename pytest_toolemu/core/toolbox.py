@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+
+# Bound now: an agent may replace these functions in their module.
+from asyncio import get_running_loop, sleep
+from asyncio import wait as asyncio_wait
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from json import dumps, loads
@@ -169,11 +173,12 @@ class Toolbox:
             await self._refuse()
         task = self._calls.begin(self._in_turn(self._answer, name, arguments), (name, arguments))
         try:
-            await asyncio.wait([task])
+            await asyncio_wait([task])
         except asyncio.CancelledError:
             if self._ended:
                 self._check_open()
             raise
+        get_running_loop()  # raises in a forked copy of the process, in which no agent must go on
         return await task
 
     async def _say(self, text: str) -> str | None:
@@ -229,7 +234,7 @@ class Toolbox:
     async def _slow_down(self) -> None:
         """Wait before a call is refused: an agent that catches the refusal and calls again must not block the loop."""
         self._refused += 1
-        await asyncio.sleep(0 if self._refused <= _PROMPT_REFUSALS else _REFUSAL_SECONDS)
+        await sleep(0 if self._refused <= _PROMPT_REFUSALS else _REFUSAL_SECONDS)
 
     @property
     def _is_closed(self) -> bool:
@@ -247,10 +252,10 @@ class Toolbox:
         Unless an error ended the turn: then nothing more is asked of the emulator.
         """
         for _ in range(_LAST_ITERATIONS):
-            await asyncio.sleep(0)
+            await sleep(0)
         self._has_answered = self.turn_error is None
         while (calls := self._calls.tool_calls) and isinstance(self.turn_error, AgentStopped | None):
-            await asyncio.wait(calls)
+            await asyncio_wait(calls)
 
     def end(self) -> None:
         """Close the toolbox at the end of the agent's turn: cancel running calls, and refuse later ones.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import get_running_loop
+
+# Bound now: an agent may replace these functions in their module.
+from asyncio import current_task, get_running_loop
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -36,7 +38,7 @@ class RunningCalls:
     def cancel(self) -> None:
         """Cancel all tasks but the current one."""
         for task in self.tasks:
-            if task is not asyncio.current_task():
+            if task is not current_task():
                 task.cancel()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
