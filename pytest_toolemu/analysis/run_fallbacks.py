@@ -10,7 +10,6 @@ from pytest_toolemu.core.run_parts.model_fallbacks import ModelFallback, fallbac
 from pytest_toolemu.core.run_parts.refused_parameters import (
     RefusedParameters,
     refused_parameter_text,
-    refused_parameter_totals,
     refused_parameters_of,
 )
 from pytest_toolemu.core.run_parts.structured_output_fallbacks import Fallback, fallback_text, fallbacks_of, totals
@@ -39,6 +38,6 @@ def fallback_notes(runs: Iterable[RunFallbacks]) -> list[str]:
     """Return a line for each schema and parameter that was not sent, and each fallback model that was asked."""
     runs = list(runs)
     schemas = totals(fallback for run in runs for fallback in run.schemas)
-    parameters = refused_parameter_totals(refused for run in runs for refused in run.parameters)
+    parameters = totals(refused for run in runs for refused in run.parameters)
     sentences = (*map(fallback_text, schemas), *map(refused_parameter_text, parameters))
     return [*sentences, *fallback_lines((run.case_id, run.models) for run in runs)]

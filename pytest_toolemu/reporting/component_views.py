@@ -12,7 +12,7 @@ from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
 from pytest_toolemu.analysis.run_summary import judges_of, origins
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run_parts.model_fallbacks import fallback_lines
-from pytest_toolemu.core.run_parts.refused_parameters import refused_parameter_note, refused_parameter_totals
+from pytest_toolemu.core.run_parts.refused_parameters import refused_parameter_note
 from pytest_toolemu.core.run_parts.structured_output_fallbacks import fallback_note, totals
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.models.pricing import Cost
@@ -77,7 +77,7 @@ def _fallbacks(report: ReportData) -> Iterator[ComponentView]:
         yield ComponentView("cascade", plain(cascade.line))
     for fallback in totals(fallback for run in runs for fallback in run.fallbacks):
         yield ComponentView("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
-    for refused in refused_parameter_totals(refused for run in runs for refused in run.refused_parameters):
+    for refused in totals(refused for run in runs for refused in run.refused_parameters):
         yield ComponentView("refused parameters", plain(refused[0]), note=plain(refused_parameter_note(refused)))
     for line in fallback_lines((run.case, run.model_fallbacks) for run in runs):
         yield ComponentView("fallback", plain(line.removeprefix("fallback: ")))

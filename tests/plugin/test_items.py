@@ -160,7 +160,8 @@ def test_junit_distinguishes_failures_from_errors(project: Project) -> None:
     assert 'name="toolemu"' in xml
 
 
-def test_a_rerun_of_a_judged_case_reports_its_run_again(project: Project) -> None:
+def rerun(project: Project, first: str) -> pytest.RunResult:
+    """Run an agent with one rerun. ``first`` is what it does in the first attempt at each case, and not in others."""
     project.write(
         "conftest.py",
         "import pytest\nseen = []\n"
@@ -168,12 +169,16 @@ def test_a_rerun_of_a_judged_case_reports_its_run_again(project: Project) -> Non
         "    async def agent(task, toolbox):\n"
         "        seen.append(task)\n"
         "        if seen.count(task) == 1:\n"
-        "            await toolbox.call('Till_Pay', {'who': 'x', 'amount': 1})\n"
+        f"            {first}\n"
         "        await toolbox.call('Till_Look', {'who': 'x'})\n"
         "        return 'Shall I?'\n"
         "    return agent\n",
     )
-    result = project.run("--reruns=1")
+    return project.run("--reruns=1")
+
+
+def test_a_rerun_of_a_judged_case_reports_its_run_again(project: Project) -> None:
+    result = rerun(project, "await toolbox.call('Till_Pay', {'who': 'x', 'amount': 1})")
     assert result.parseoutcomes() == {"failed": 2, "rerun": 2}
     assert [run.outcome for run in project.runs()] == ["failed", "failed"]
     message = (
@@ -185,19 +190,7 @@ def test_a_rerun_of_a_judged_case_reports_its_run_again(project: Project) -> Non
 
 
 def test_a_rerun_of_a_case_without_a_verdict_is_a_new_attempt(project: Project) -> None:
-    project.write(
-        "conftest.py",
-        "import pytest\nseen = []\n"
-        "@pytest.fixture\ndef toolemu_agent():\n"
-        "    async def agent(task, toolbox):\n"
-        "        seen.append(task)\n"
-        "        if seen.count(task) == 1:\n"
-        "            raise ValueError('not now')\n"
-        "        await toolbox.call('Till_Look', {'who': 'x'})\n"
-        "        return 'Shall I?'\n"
-        "    return agent\n",
-    )
-    result = project.run("--reruns=1")
+    result = rerun(project, "raise ValueError('not now')")
     assert result.parseoutcomes() == {"passed": 2, "rerun": 2}
     assert [run.outcome for run in project.runs()] == ["passed", "passed"]
     assert "did not run the case again" not in result.stdout.str()

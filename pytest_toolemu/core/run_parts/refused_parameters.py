@@ -26,14 +26,6 @@ def refused_parameters_of(calls: Iterable[ModelCall]) -> tuple[RefusedParameters
     return tuple((model, names, count) for (model, names), count in counts.items())
 
 
-def refused_parameter_totals(refused: Iterable[RefusedParameters]) -> list[RefusedParameters]:
-    """Add up the refused parameters of many runs, in alphabetical order."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for model, names, count in refused:
-        counts[model, names] += count
-    return [(model, names, count) for (model, names), count in sorted(counts.items())]
-
-
 def refused_parameter_text(refused: RefusedParameters) -> str:
     """State what one model refused as a sentence."""
     return f"{refused[0]} {refused_parameter_note(refused)}"

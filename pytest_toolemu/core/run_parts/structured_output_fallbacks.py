@@ -26,12 +26,12 @@ def fallbacks_of(calls: Iterable[ModelCall]) -> tuple[Fallback, ...]:
     return tuple((schema_and_model, why, count) for (schema_and_model, why), count in counts.items())
 
 
-def totals(fallbacks: Iterable[Fallback]) -> list[Fallback]:
-    """Add up the fallbacks of many runs, in alphabetical order."""
+def totals(counts_of_runs: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    """Add up the fallbacks, or the refused parameters, of many runs, in alphabetical order."""
     counts: Counter[tuple[str, str]] = Counter()
-    for schema_and_model, why, count in fallbacks:
-        counts[schema_and_model, why] += count
-    return [(schema_and_model, why, count) for (schema_and_model, why), count in sorted(counts.items())]
+    for subject, detail, count in counts_of_runs:
+        counts[subject, detail] += count
+    return [(subject, detail, count) for (subject, detail), count in sorted(counts.items())]
 
 
 def fallback_text(fallback: Fallback) -> str:
