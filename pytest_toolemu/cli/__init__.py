@@ -11,7 +11,7 @@ import typer
 
 from pytest_toolemu.cli import case_files, compare, gates, merge, reports, scaffold, slurm, ui, worlds
 from pytest_toolemu.cli.consoles import err, out
-from pytest_toolemu.cli.drafting import complete, declare, draft_checks, generate, review, vary
+from pytest_toolemu.cli.drafting import complete, draft_checks, generate, review, vary
 from pytest_toolemu.cli.importing import imports, toolkit_import
 from pytest_toolemu.cli.judging import calibrate, judge, labels
 from pytest_toolemu.cli.serving import connect, serve
@@ -30,12 +30,10 @@ app.command("init", rich_help_panel=_WRITE)(scaffold.init)
 app.add_typer(scaffold.new, name="new", rich_help_panel=_WRITE)
 app.add_typer(toolkit_import.toolkit, name="toolkit", rich_help_panel=_WRITE)
 app.add_typer(imports.importers, name="import", rich_help_panel=_WRITE)
-app.command("declare", rich_help_panel=_WRITE)(declare.declare)
 app.command("pin", rich_help_panel=_WRITE)(case_files.pin)
 app.command("lint", rich_help_panel=_WRITE)(case_files.lint)
 app.command("stats", rich_help_panel=_WRITE)(case_files.stats)
 app.add_typer(case_files.datasets, name="dataset", rich_help_panel=_WRITE)
-app.add_typer(case_files.migrations, name="migrate", rich_help_panel=_WRITE)
 app.command("schema", rich_help_panel=_WRITE)(case_files.schema)
 
 _DRAFT = "Draft with a model, and review"

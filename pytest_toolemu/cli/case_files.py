@@ -1,4 +1,4 @@
-"""``toolemu lint``, ``stats``, ``schema``, ``dataset``, ``pin``, and ``migrate``: work on files without a model."""
+"""``toolemu lint``, ``stats``, ``schema``, ``dataset``, and ``pin``: work on files without a model."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli.consoles import err, out
-from pytest_toolemu.errors import ToolemuError
+from pytest_toolemu.cli.consoles import out
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 
 datasets = typer.Typer(no_args_is_help=True, help="Datasets: folders of cases with a name, a version, and targets.")
-migrations = typer.Typer(no_args_is_help=True, help="Bring files of earlier versions up to date.")
 
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files or folders; default: the current folder.")]
 
@@ -99,33 +97,3 @@ def pin(
     out.print(f"{counted(result.added, 'pin')} added to {result.path}", markup=False)
     for note in result.notes:
         out.print(plain(f"note: {note}"), markup=False)
-
-
-@migrations.command("pins")
-def migrate_pins(
-    paths: Annotated[list[Path], typer.Argument(help="Case files, or folders of cases.")],
-    drop_all: Annotated[
-        bool,
-        typer.Option(
-            "--drop-all", help="Also remove pins whose results differ from the rows; the notes state the differences."
-        ),
-    ] = False,
-) -> None:
-    """Turn the pins of cases into rows, for toolkits that declare entities."""
-    from pytest_toolemu.authoring.find_files import find
-    from pytest_toolemu.authoring.migrate_pins import migrate_pins as migrate
-
-    failed = False
-    for path in find(paths).cases:
-        try:
-            result = migrate(path, drop_all=drop_all)
-        except ToolemuError as error:
-            failed = True
-            err.print(plain(str(error)), markup=False)
-            continue
-        counts = f"{counted(result.rows, 'row')} added, {counted(result.removed, 'pin')} removed, {result.kept} kept"
-        out.print(plain(f"{path}: {counts}"), markup=False)
-        for note in result.notes:
-            out.print(plain(f"  note: {note}"), markup=False)
-    if failed:
-        raise typer.Exit(1)

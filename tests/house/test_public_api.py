@@ -37,8 +37,6 @@ COMMANDS: dict[str, Any] = {
     "complete": {},
     "toolkit": {"import": {"mcp": {}, "openapi": {}, "functions": {}, "python": {}, "capture": {}}},
     "lint": {},
-    "declare": {},
-    "migrate": {"pins": {}},
     "worlds": {"build": {}},
     "stats": {},
     "schema": {},

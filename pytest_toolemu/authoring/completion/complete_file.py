@@ -67,7 +67,8 @@ async def complete_file(author: Author, completion: Completion) -> CompletedFile
         nonlocal findings
         findings = await _findings(document, text)
         errors = [finding for finding in findings if finding.level == "error"]
-        return [str(finding) for finding in findings if finding.level != "note"] if errors else []
+        to_correct = [finding for finding in findings if finding.level != "note" and finding.rule != "inferred"]
+        return list(map(str, to_correct)) if errors else []
 
     text = await checked_draft(author, str(document.path), completion.stage(), completion.text, check)
     return CompletedFile(document.path, document.text, text, findings)

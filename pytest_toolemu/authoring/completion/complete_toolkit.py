@@ -106,10 +106,11 @@ class ToolkitCompletion:
         for index, tool in enumerate(self._tools):
             guessed = [name for name in self._missing_of(tool) if name in tool.get("inferred", ())]
             guesses |= {("tools", index, name) for name in (*guessed, *(["inferred"] if guessed else []))}
-            left = [name for name in tool.get("inferred", ()) if name not in guessed]
-            if guessed:
-                loc: Loc = ("tools", index, "inferred")
-                edited = edited.with_value(loc, left) if left else edited.without(loc)
+            marks = [name for name in tool.get("inferred", ()) if name not in guessed]
+            marks += ["operation"] if tool["name"] in operations else []  # a person should check it
+            loc: Loc = ("tools", index, "inferred")
+            if marks != list(tool.get("inferred", ())):
+                edited = edited.with_value(loc, marks) if marks else edited.without(loc)
         refuse_loss(self.document, edited.text, frozenset(guesses))
         return edited.text
 

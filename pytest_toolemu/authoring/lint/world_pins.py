@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from pytest_toolemu.authoring.lint.rules import LintRemark
-from pytest_toolemu.authoring.rows_of_pins import answer_of_rows
 from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_parts.call_patterns import form_of
+from pytest_toolemu.core.case_parts.case_rules import Pin
 from pytest_toolemu.core.world.world import World
+from pytest_toolemu.errors import OpenEntityError, WorldError
+from pytest_toolemu.formats.json_schema import conforms
 
 
 def world_pins(resolved_case: ResolvedCase) -> Iterator[LintRemark]:
@@ -23,5 +27,19 @@ def world_pins(resolved_case: ResolvedCase) -> Iterator[LintRemark]:
         if pin.returns is not None and plan.writes:
             problem = f"a call of {pin.tool} that this pin answers changes no row, so queries of the state miss it"
             yield LintRemark("pinned-change", ("pins", index), f"{problem}; remove the pin, or pin an error")
-        elif pin.nth is None and answer_of_rows(resolved_case, pin) == pin.content:
+        elif pin.nth is None and _answer_of_rows(resolved_case, pin) == pin.content:
             yield LintRemark("redundant-pin", ("pins", index), "the rows give the same result; remove the pin")
+
+
+def _answer_of_rows(resolved_case: ResolvedCase, pin: Pin) -> dict[str, Any] | None:
+    """Return what the rows of a case answer to the call that a pin describes.
+
+    None if the pin does not give all arguments, or if the rows do not answer the call.
+    """
+    parameters = resolved_case.tools_in_files[pin.tool].parameters
+    if form_of(pin.arguments, parameters) != "plain" or not conforms(parameters, pin.arguments):
+        return None
+    try:
+        return World.of(resolved_case).call(pin.tool, pin.arguments, 0)
+    except (OpenEntityError, WorldError):
+        return None

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from pytest_toolemu.authoring.case_sections import lines_of, section
-from pytest_toolemu.authoring.migrate_pins import migrate_pins
 from pytest_toolemu.authoring.pin import pins_of, with_pins
 from pytest_toolemu.authoring.scaffold.new_file import create_text
 from pytest_toolemu.authoring.world_text import with_world
@@ -15,7 +14,7 @@ from pytest_toolemu.core.case_loading import build_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.world.state_changes import Rows, apply_changes
 from pytest_toolemu.core.world.world import World
-from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document
 from pytest_toolemu.ui.playground.case_shelf import CaseShelf
 from pytest_toolemu.ui.playground.play import Play
@@ -47,12 +46,13 @@ def save_play(shelf: CaseShelf, play: Play, kind: SavedKind, name: str) -> Saved
     run = play.run
     if run is None:
         raise UsageError("the play has no results yet that could be saved; end it first")
-    if kind == "world" and run.case.world:
+    if kind == "world":
+        if not run.case.world:
+            raise UsageError("the case has no rows that could be saved; save its results as pins")
         return _written(target, _with_final_rows(document, run, play), ())
     pins, notes = pins_of(run)
     text, _ = with_pins(document, [pin for pin in pins if pin not in (document.value.get("pins") or [])])
-    saved = _written(target, text, tuple(notes))
-    return saved if kind == "pins" else _migrated(saved)
+    return _written(target, text, tuple(notes))
 
 
 def _written(target: Path, text: str, notes: tuple[str, ...]) -> SavedCase:
@@ -64,19 +64,6 @@ def _written(target: Path, text: str, notes: tuple[str, ...]) -> SavedCase:
     if not is_new:
         raise UsageError(f"{target} exists; choose another ID")
     return SavedCase(target, notes)
-
-
-def _migrated(saved: SavedCase) -> SavedCase:
-    """Turn the pins of a new case into rows; without rows, no file is left."""
-    try:
-        migrated = migrate_pins(saved.path)
-    except (DocumentError, ToolemuError):
-        saved.path.unlink()
-        raise
-    if not migrated.rows:
-        saved.path.unlink()
-        raise UsageError("no rows follow from this play: its toolkits declare no entities, or no call returned any")
-    return SavedCase(saved.path, (*saved.notes, *migrated.notes))
 
 
 def _with_final_rows(document: Document, run: Run, play: Play) -> str:

@@ -152,7 +152,7 @@ def test_guesses_of_an_importer_are_replaced(folder: Path, loopback: Loopback) -
     assert path.read_text(encoding="utf-8").startswith("# imported\n")
     assert [tool.effect for tool in completed.tools] == ["read", "irreversible"]
     assert completed.entities.keys() == {"booking"}
-    assert [tool.inferred for tool in completed.tools] == [(), ()]
+    assert [tool.inferred for tool in completed.tools] == [("operation",), ("operation",)]
     assert completed.tools[1].errors.keys() == {"NotFound", "AlreadyCanceled"}
 
 

@@ -46,19 +46,12 @@ def test_the_rows_at_the_end_become_the_world(playground: Playground) -> None:
     assert (after.instruction, after.checks) == (before.instruction, before.checks)
 
 
-def test_rows_follow_from_the_results_of_a_case_without_rows(playground: Playground) -> None:
-    play = ended(playground, do(playground, begun(playground, "find-anna", PINNED), SEARCH))
-    saved = save_play(playground.shelf, play, "world", "anna-in-rows")
-    (row,) = load_case(saved.path).case.world["BankManager"]["payee"]
-    assert (row["payee_id"], row["name"]) == ("PY-1", "Anna Berg")
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
         ("case", "../x", "cannot be the ID of a case"),
         ("case", "taken", "taken.toolemu.yaml exists; choose another ID"),
-        ("world", "none", "no rows follow from this play"),
+        ("world", "none", "the case has no rows that could be saved"),
     ],
 )
 def test_what_cannot_be_saved_is_explained(playground: Playground, kind: SavedKind, name: str, message: str) -> None:

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from json import dumps
 from typing import Any, Final
 
-from pytest_toolemu.core.case import Case, ResolvedCase
+from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_parts.call_patterns import form_of
 from pytest_toolemu.core.case_parts.case_rules import Pin
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
-from pytest_toolemu.core.world.world import World
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
-from pytest_toolemu.errors import OpenEntityError, WorldError
 from pytest_toolemu.formats.json_schema import conforms
 from pytest_toolemu.formats.truncation import truncated
 
@@ -198,20 +196,6 @@ def _invented(table: EntityTable, name: str, row: Json, case: Case) -> Any:
         return generator.value(schema, (table.name, name))
     except UnsatisfiableSchemaError:
         return ""
-
-
-def answer_of_rows(resolved_case: ResolvedCase, pin: Pin) -> Json | None:
-    """Return what the rows of a case answer to the call that a pin describes.
-
-    None if the pin does not give all arguments, or if the rows do not answer the call.
-    """
-    parameters = resolved_case.tools_in_files[pin.tool].parameters
-    if form_of(pin.arguments, parameters) != "plain" or not conforms(parameters, pin.arguments):
-        return None
-    try:
-        return World.of(resolved_case).call(pin.tool, pin.arguments, 0)
-    except (OpenEntityError, WorldError):
-        return None
 
 
 def shortened_json(value: Any) -> str:
