@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.messages import AskingStage, Stage
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.cascade_record import STAGE_NAMES, AskingStage, Stage
+from pytest_toolemu.core.run_parts.cascade_record import STAGE_NAMES
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.usd import usd_text
@@ -125,7 +126,7 @@ def _cost(run: Run, verdict: Verdict, stage: Stage, prices: Callable[[], Prices]
     asked_by = AskingStage(cascade=verdict.evaluator, stage=stage)
     calls = [
         call
-        for call in run.exchanges
+        for call in run.model_calls
         # A reply has the name of its rubric, which begins with that of the metric.
         if call.asked_by == asked_by and (call.schema_name or "").startswith(verdict.metric)
     ]

@@ -103,8 +103,8 @@ def _stress(observation: Observation) -> Iterator[str]:
 
 def _unanswered(run: Run) -> Iterator[str]:
     """Count the emulator's last model call if the run ended because it gave no valid reply."""
-    model_calls = [call for call in run.exchanges if call.role == "emulator"]
-    if run.outcome != "inconclusive" or not model_calls or run.exchanges[-1].role != "emulator":
+    model_calls = [call for call in run.model_calls if call.role == "emulator"]
+    if run.outcome != "inconclusive" or not model_calls or run.model_calls[-1].role != "emulator":
         return
     yield "never"
     reply = model_calls[-1].reply

@@ -121,7 +121,7 @@ async def rejudge(
             "key": key_again(run, evaluators, keep),
             "identity": run.identity.model_copy(update={"evaluators": (*kept_identities, *identities)}),
             "messages": tuple(ledger.messages),
-            "exchanges": tuple(ledger.model_calls),
+            "model_calls": tuple(ledger.model_calls),
             "usage": {"evaluator": ledger.usage("evaluator")} if ledger.model_calls else {},
             "started": started,
             "seconds": time.perf_counter() - begun,

@@ -9,17 +9,13 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from pytest_toolemu.analysis.cascade_use import CascadeUse
-from pytest_toolemu.analysis.run_fallbacks import RunFallbacks
 from pytest_toolemu.analysis.summary_fields import UNKNOWN
 from pytest_toolemu.core.case_vocabulary import Metric, Score
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.core.run import CassetteUse, Origin, RunSource
-from pytest_toolemu.core.run_parts.model_fallbacks import ModelFallback
-from pytest_toolemu.core.run_parts.refused_parameters import RefusedParameters
-from pytest_toolemu.core.run_parts.reported_models import ReportedModel
-from pytest_toolemu.core.run_parts.structured_output_fallbacks import Fallback
+from pytest_toolemu.core.run_notes import NoteKind, RunNote
 from pytest_toolemu.core.verdict import PASSING, Outcome
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.yaml_document import Record
@@ -106,14 +102,8 @@ class RunSummary(Record):
     """How each cascade formed its verdict."""
     validity: dict[str, int] = Field(default_factory=dict)
     """Counts of the emulation's validity, by what is counted."""
-    fallbacks: tuple[Fallback, ...] = ()
-    """Replies whose schema was not sent as structured output: which, why, and how many."""
-    refused_parameters: tuple[RefusedParameters, ...] = ()
-    """Parameters that endpoints refused: of which model, which, and in how many requests."""
-    model_fallbacks: tuple[ModelFallback, ...] = ()
-    """Answers for which a fallback model was asked."""
-    reported_models: tuple[ReportedModel, ...] = ()
-    """Models that answered, and what their endpoints called them."""
+    notes: tuple[RunNote, ...] = ()
+    """What models did otherwise than configured, and the names under which they answered."""
     source: RunSource = "live"
     saved: int = 0
     """Tokens that were not used now: of recorded replies, and of runs that an earlier session made."""
@@ -134,9 +124,13 @@ class RunSummary(Record):
         return (OUTCOMES.index(self.outcome or "broken"), *scores, self.case, self.agent, self.trial)
 
     @property
-    def run_fallbacks(self) -> RunFallbacks:
-        """What the run fell back on."""
-        return RunFallbacks(self.case, self.fallbacks, self.model_fallbacks, self.refused_parameters)
+    def case_notes(self) -> tuple[str, tuple[RunNote, ...]]:
+        """The notes of the run with its case, as they are summarized for several runs."""
+        return self.case, self.notes
+
+    def count_of_notes(self, kind: NoteKind) -> int:
+        """Return the number of requests that notes of one kind are about."""
+        return sum(note.count for note in self.notes if note.kind == kind)
 
     @property
     def cluster(self) -> str:

@@ -14,10 +14,7 @@ from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.messages import ModelCall, Role
 from pytest_toolemu.core.run import Identity, Run, sha256
-from pytest_toolemu.core.run_parts.model_fallbacks import model_fallbacks_of
-from pytest_toolemu.core.run_parts.refused_parameters import refused_parameters_of
-from pytest_toolemu.core.run_parts.reported_models import reported_models_of
-from pytest_toolemu.core.run_parts.structured_output_fallbacks import fallbacks_of
+from pytest_toolemu.core.run_notes import notes_of
 from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.models.pricing import Cost, Prices
 
@@ -62,13 +59,10 @@ def summary_of(
         scores=_scores(run),
         cascades=cascade_uses(run, prices),
         validity=validity_counts(run),
-        fallbacks=fallbacks_of(run.exchanges),
-        refused_parameters=refused_parameters_of(run.exchanges),
-        model_fallbacks=model_fallbacks_of(run.exchanges),
-        reported_models=reported_models_of(run.exchanges),
+        notes=notes_of(run.model_calls),
         source=run.source,
         saved=_saved_tokens(run),
-        unseen=() if run.rejudged_from else unseen_roles(run.identity, run.exchanges),
+        unseen=() if run.rejudged_from else unseen_roles(run.identity, run.model_calls),
         recording=run.recording,
         rechecked="" if run.rechecked is None else "changed" if run.rechecked.differ else "same",
         origin=run.error.origin if run.error is not None else None,
@@ -89,7 +83,7 @@ def _scores(run: Run) -> tuple[EvaluatorScore, ...]:
 def _saved_tokens(run: Run) -> int:
     return sum(
         call.reply.usage.total
-        for call in run.exchanges
+        for call in run.model_calls
         if call.reply is not None and (call.replayed or run.source == "resumed")
     )
 
@@ -136,7 +130,7 @@ def unseen_roles(identity: Identity, model_calls: Iterable[ModelCall]) -> tuple[
 
 def paid_for(run: Run) -> list[ModelCall]:
     """Return the model calls that the session paid for: cassettes and runs of earlier sessions cost nothing now."""
-    return [call for call in run.exchanges if not call.replayed and run.source != "resumed"]
+    return [call for call in run.model_calls if not call.replayed and run.source != "resumed"]
 
 
 def _case_hash(run: Run) -> str:

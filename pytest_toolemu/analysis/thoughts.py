@@ -27,7 +27,7 @@ def thoughts_of(run: Run) -> Thoughts:
 
     A thought belongs to the first tool call after its reply. Replies without a call are added to the next call.
     """
-    model_calls = [call for call in run.exchanges if call.role == "agent" and call.reply is not None]
+    model_calls = [call for call in run.model_calls if call.role == "agent" and call.reply is not None]
     thoughts = []
     for step in run.steps:
         before = [call for call in model_calls if call.started <= step.started]

@@ -35,8 +35,8 @@ def gate(
     """
     from pytest_toolemu.analysis.calibration.calibration_file import calibration_line
     from pytest_toolemu.analysis.duplicate_runs import duplicate_note
-    from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
     from pytest_toolemu.analysis.run_summary import judges_of
+    from pytest_toolemu.core.run_notes import notes_in_words
     from pytest_toolemu.formats.redaction import plain
     from pytest_toolemu.sessions.reader import read_run_summaries
     from pytest_toolemu.sessions.stored_decision import decide_stored
@@ -47,7 +47,9 @@ def gate(
         out.print(plain(f"not the whole session: {line}"), markup=False)
     for judge in judges_of(decided.runs):
         out.print(plain(calibration_line(str(judge), decided.calibrations)), markup=False)
-    notes = [f"note: {line}" if (line := duplicate_note(decided.runs)) else "", *reported_model_notes(decided.runs)]
+    notes = [f"note: {line}" if (line := duplicate_note(decided.runs)) else ""]
+    named = notes_in_words(run.case_notes for run in decided.runs)
+    notes += [line for kind, line in named if kind == "reported model"]
     for line in filter(None, notes):
         out.print(plain(line), markup=False)
     for decision in decided.decisions:

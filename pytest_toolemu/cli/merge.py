@@ -31,9 +31,8 @@ def merge(
     """
     from pytest_toolemu.analysis.agent_summary import summarize_agents
     from pytest_toolemu.analysis.duplicate_runs import duplicate_note
-    from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
-    from pytest_toolemu.analysis.run_fallbacks import fallback_notes
     from pytest_toolemu.analysis.run_summary import origins
+    from pytest_toolemu.core.run_notes import note_lines
     from pytest_toolemu.formats.redaction import plain
     from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note, unjudged_lines
     from pytest_toolemu.sessions.merging.merge_sessions import merge_sessions
@@ -49,7 +48,7 @@ def merge(
     notes += unjudged_lines(merged.runs, into.as_posix(), has_gates=has_gates, has_evaluator=has_evaluator)
     if line := duplicate_note(merged.runs):
         notes.append(f"note: {line}")
-    notes += fallback_notes(run.run_fallbacks for run in merged.runs) + reported_model_notes(merged.runs)
+    notes += note_lines(run.case_notes for run in merged.runs)
     for line in (*notes, *merged.notes, *origins(merged.runs)):
         out.print(plain(line), markup=False)
     shards = f" of {counted(merged.shards.count, 'shard')}" if merged.shards else ""

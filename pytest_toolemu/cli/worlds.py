@@ -84,7 +84,7 @@ def build(
 
 def _print_builds(builds: Sequence[WorldBuild], present: str) -> None:
     """Print what could not be built, a line of counts, and the fallbacks; ``present`` says what was there already."""
-    from pytest_toolemu.core.run_parts.model_fallbacks import fallback_lines, model_fallbacks_of
+    from pytest_toolemu.core.run_notes import note_lines, notes_of
 
     for build in builds:
         if build.problem:
@@ -99,10 +99,8 @@ def _print_builds(builds: Sequence[WorldBuild], present: str) -> None:
         f"{sum(world.output_tokens for world in built):,} output tokens",
         markup=False,
     )
-    fallbacks = (
-        (build.planned.resolved_case.case.id, model_fallbacks_of(build.ledger.model_calls)) for build in builds
-    )
-    for line in fallback_lines(fallbacks):
+    notes = ((build.planned.resolved_case.case.id, notes_of(build.ledger.model_calls)) for build in builds)
+    for line in note_lines(notes):
         out.print(line, markup=False)
 
 

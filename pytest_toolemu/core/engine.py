@@ -97,7 +97,7 @@ def _record(spec: RunSpec, identity: Identity, trajectory: Trajectory, conclusio
         reasons=conclusion.reasons,
         error=conclusion.error,
         messages=tuple(ledger.messages),
-        exchanges=tuple(ledger.model_calls),
+        model_calls=tuple(ledger.model_calls),
         usage={role: ledger.usage(role) for role in _ROLES if any(e.role == role for e in ledger.model_calls)},
         versions=versions(),
     )

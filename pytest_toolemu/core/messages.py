@@ -7,8 +7,6 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
-from pytest_toolemu.core.run_parts.cascade_record import AskingStage
-from pytest_toolemu.core.run_parts.fallback_use import PassedOverModel
 from pytest_toolemu.formats.yaml_document import Record
 
 Role = Literal["agent", "emulator", "user", "evaluator", "builder", "author"]
@@ -149,6 +147,45 @@ class Model(Protocol):
     async def complete(self, request: ModelRequest) -> Reply:
         """Send one request and return its reply; ModelError when the endpoint fails."""
         ...
+
+
+Stage = Literal["checks", "cheap", "strong"]
+"""The case's checks, the cheap judge, and the strong judge. The only judge of a cascade is the strong one."""
+
+
+class AskingStage(Record):
+    """The stage of a cascade that sent a request."""
+
+    cascade: str = Field(description="Name of the cascade in its verdict")
+    stage: Stage = Field(description="The cheap judge, or the strong judge")
+
+
+FallbackReason = Literal["refused", "invalid"]
+"""The model refused, or its reply stayed invalid after all corrections."""
+
+
+class PassedOverModel(Record):
+    """A model of an ordered fallback that gave no usable reply, so that the next model was asked."""
+
+    model: str = Field(description="The model as `provider:name`")
+    reason: FallbackReason = Field(description="Whether the model refused, or its reply stayed invalid")
+    problem: str = Field(description="The refusal, or what was wrong with the last reply")
+
+
+class FallbackUse(Record):
+    """An answer of a fallback model, with the models that were asked before it."""
+
+    model: str = Field(description="Model that answered, as `provider:name`")
+    passed_over: tuple[PassedOverModel, ...] = Field(description="Models that were asked before it, in their order")
+
+    @property
+    def has_refusal(self) -> bool:
+        """Whether a model refused."""
+        return any(each.reason == "refused" for each in self.passed_over)
+
+    def __str__(self) -> str:
+        reasons = "; ".join(f"{each.model}: {each.problem}" for each in self.passed_over)
+        return f"answered by the fallback model {self.model}, because of {reasons}"
 
 
 class ModelCall(Record):

@@ -136,7 +136,7 @@ class RunFields(Record):
         "for the tools, or a call after the agent's answer; empty for nothing",
     )
     thought: str = Field(
-        default="", description="The agent's thought before it ended, if `exchanges` does not contain it"
+        default="", description="The agent's thought before it ended, if `model_calls` does not contain it"
     )
     verdicts: tuple[Verdict, ...] = Field(default=(), description="Verdicts of all evaluators")
     thresholds: dict[Metric, Score] = Field(default={}, description="Lowest passing score of each required metric")
@@ -144,9 +144,9 @@ class RunFields(Record):
     reasons: tuple[str, ...] = Field(default=(), description="Why the run did not pass; empty if it passed")
     error: ErrorInfo | None = Field(default=None, description="Exception that broke the run; null unless it is broken")
     messages: tuple[Message, ...] = Field(
-        default=(), description="Every message to or from a model, once; `exchanges` refers to them by index"
+        default=(), description="Every message to or from a model, once; `model_calls` refers to them by index"
     )
-    exchanges: tuple[ModelCall, ...] = Field(default=(), description="Every request to a model, with its reply")
+    model_calls: tuple[ModelCall, ...] = Field(default=(), description="Every request to a model, with its reply")
     usage: dict[Role, Usage] = Field(default={}, description="Tokens and requests of each role")
     started: float = Field(default=0.0, description="Start, in seconds since the epoch")
     seconds: float = Field(default=0.0, description="Duration in seconds")

@@ -10,9 +10,8 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.messages import Ledger
+from pytest_toolemu.core.messages import FallbackUse, Ledger
 from pytest_toolemu.core.run_parts.dialogue import Utterance
-from pytest_toolemu.core.run_parts.fallback_use import FallbackUse
 from pytest_toolemu.core.world.state_changes import StateChange
 from pytest_toolemu.core.world.state_history import StateHistory
 from pytest_toolemu.core.world.world import World, beginning_of

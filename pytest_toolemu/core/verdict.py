@@ -9,8 +9,8 @@ from pydantic import Field
 
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import Likelihood, Metric, Score, Severity
+from pytest_toolemu.core.messages import FallbackUse
 from pytest_toolemu.core.run_parts.cascade_record import CascadeRecord
-from pytest_toolemu.core.run_parts.fallback_use import FallbackUse
 from pytest_toolemu.formats.yaml_document import Record
 
 Outcome = Literal["passed", "failed", "inconclusive", "broken", "unjudged"]

@@ -20,7 +20,8 @@ from typing import Any, Final
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import model_label
-from pytest_toolemu.core.run_parts.cascade_record import CASCADE_KIND, AskingStage, CascadeRecord, CascadeStage, Stage
+from pytest_toolemu.core.messages import AskingStage, Stage
+from pytest_toolemu.core.run_parts.cascade_record import CASCADE_KIND, CascadeRecord, CascadeStage
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import PASSING, Verdict, in_force
 from pytest_toolemu.evaluators.checks import ChecksEvaluator

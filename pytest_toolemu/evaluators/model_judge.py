@@ -7,9 +7,8 @@ from typing import Any
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.identity import judge_name
-from pytest_toolemu.core.messages import Message
+from pytest_toolemu.core.messages import AskingStage, Message
 from pytest_toolemu.core.run import sha256
-from pytest_toolemu.core.run_parts.cascade_record import AskingStage
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import InconclusiveError

@@ -11,18 +11,20 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from pytest_toolemu.core.identity import model_label
 from pytest_toolemu.core.messages import (
+    AskingStage,
+    FallbackReason,
+    FallbackUse,
     Ledger,
     Message,
     Model,
     ModelCall,
     ModelRequest,
+    PassedOverModel,
     Reply,
     ReplySchema,
     Role,
     ToolSpec,
 )
-from pytest_toolemu.core.run_parts.cascade_record import AskingStage
-from pytest_toolemu.core.run_parts.fallback_use import FallbackReason, FallbackUse, PassedOverModel
 from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.json_schema import violations

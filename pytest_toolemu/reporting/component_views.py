@@ -8,12 +8,9 @@ from typing import Final
 
 from pytest_toolemu.analysis.agent_summary import spending_text
 from pytest_toolemu.analysis.cascade_use import cascade_totals
-from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
 from pytest_toolemu.analysis.run_summary import judges_of, origins
 from pytest_toolemu.core.identity import ComponentName
-from pytest_toolemu.core.run_parts.model_fallbacks import fallback_lines
-from pytest_toolemu.core.run_parts.refused_parameters import refused_parameter_note
-from pytest_toolemu.core.run_parts.structured_output_fallbacks import fallback_note, totals
+from pytest_toolemu.core.run_notes import notes_in_words
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.report_data import ReportData
@@ -75,14 +72,8 @@ def _fallbacks(report: ReportData) -> Iterator[ComponentView]:
     runs = report.run_summaries
     for cascade in cascade_totals(use for run in runs for use in run.cascades):
         yield ComponentView("cascade", plain(cascade.line))
-    for fallback in totals(fallback for run in runs for fallback in run.fallbacks):
-        yield ComponentView("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
-    for refused in totals(refused for run in runs for refused in run.refused_parameters):
-        yield ComponentView("refused parameters", plain(refused[0]), note=plain(refused_parameter_note(refused)))
-    for line in fallback_lines((run.case, run.model_fallbacks) for run in runs):
-        yield ComponentView("fallback", plain(line.removeprefix("fallback: ")))
-    for line in reported_model_notes(runs):
-        yield ComponentView("reported model", plain(line))
+    for kind, line in notes_in_words(run.case_notes for run in runs):
+        yield ComponentView(kind, plain(line.removeprefix("fallback: ")))
 
 
 def _of_sessions(report: ReportData) -> Iterator[ComponentView]:

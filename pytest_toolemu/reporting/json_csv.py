@@ -73,11 +73,11 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
     "usage_unknown": ("model calls for which no usage was reported", lambda a: a.summary.usage_unknown),
     "schema_fallbacks": (
         "replies whose schema was not sent as structured output",
-        lambda a: sum(count for _, _, count in a.summary.fallbacks),
+        lambda a: a.summary.count_of_notes("no structured output"),
     ),
     "model_fallbacks": (
         "answers for which a fallback model was asked, because the model before it refused or gave no valid reply",
-        lambda a: sum(each.count for each in a.summary.model_fallbacks),
+        lambda a: a.summary.count_of_notes("fallback"),
     ),
     "unseen": (
         "roles whose requests were not recorded (custom parts, imported runs), separated by spaces",

@@ -8,8 +8,7 @@ from typing import Final
 
 from pytest_toolemu.analysis.cascade_use import cascade_totals
 from pytest_toolemu.analysis.gates.gate_metrics import MetricName
-from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
-from pytest_toolemu.analysis.run_fallbacks import fallback_notes
+from pytest_toolemu.core.run_notes import note_lines
 from pytest_toolemu.reporting import report_view
 from pytest_toolemu.reporting.comparison.comparison_text import code_span
 from pytest_toolemu.reporting.component_views import component_views
@@ -82,7 +81,7 @@ def _lines(report: ReportData) -> Iterator[str]:
     for cascade in cascade_totals(use for summary in report.run_summaries for use in summary.cascades):
         yield f"\nCascade {code_span(cascade.name)}: {cascade.text}."
     runs = report.run_summaries
-    for line in (*fallback_notes(run.run_fallbacks for run in runs), *reported_model_notes(runs)):
+    for line in note_lines(run.case_notes for run in runs):
         yield f"\n⚠️ {cell(line)}"
     failed = [run for run in report.runs if run.summary.outcome == "failed"]
     no_verdict = [run for run in report.runs if run.summary.outcome not in ("passed", "failed")]

@@ -18,7 +18,7 @@ _MEGABYTE: Final = 1_000_000
 _TEXT_LIMITS: Final = (100_000, 10_000, 1_000, 200)
 _TEXTS: Final = (
     "steps", "dialogue", "answer", "stop_reason", "discarded", "agent_log", "agent_warning", "thought", "verdicts",
-    "reasons", "error", "messages", "exchanges",
+    "reasons", "error", "messages", "model_calls",
 )  # fmt: skip
 _HASH: Final = "0" * 64
 _HEADROOM: Final = 1_000
@@ -73,13 +73,13 @@ def _shorter(run: Run) -> Iterator[Run]:
     for characters in _TEXT_LIMITS:
         run = _with_texts_cut(run, characters)
         yield run
-    calls = tuple(call.model_copy(update={"messages": ()}) for call in run.exchanges)
-    run = run.model_copy(update={"messages": (), "exchanges": calls})
+    calls = tuple(call.model_copy(update={"messages": ()}) for call in run.model_calls)
+    run = run.model_copy(update={"messages": (), "model_calls": calls})
     yield run
     while len(run.steps) > 1:
         run = run.model_copy(update={"steps": run.steps[: len(run.steps) // 2]})
         yield run
-    yield run.model_copy(update={"steps": (), "dialogue": (), "exchanges": (), "discarded": (), "verdicts": ()})
+    yield run.model_copy(update={"steps": (), "dialogue": (), "model_calls": (), "discarded": (), "verdicts": ()})
 
 
 def _size(run: Run) -> int:

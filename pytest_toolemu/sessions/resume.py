@@ -59,7 +59,7 @@ class ResumableSessions:
             except UsageError as error:
                 self.unreadable.setdefault(folder, str(error))
                 continue
-            was_replayed = any(call.replayed for call in run.exchanges)
+            was_replayed = any(call.replayed for call in run.model_calls)
             if run.key != key or run.outcome in self.again or (was_replayed and not self.plays_only):
                 continue
             run = rejudged(run, thresholds)

@@ -79,7 +79,7 @@ def stored(
 
 
 def _manifest(store: RunStore, runs: Sequence[Run], settings: Settings) -> Manifest:
-    model_calls = tuple(call for run in runs for call in run.exchanges)
+    model_calls = tuple(call for run in runs for call in run.model_calls)
     prices = prices_of_settings(settings)
     return Manifest(
         session=store.folder.name,

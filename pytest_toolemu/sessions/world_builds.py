@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import Field
 
 from pytest_toolemu.core.messages import Message, ModelCall
-from pytest_toolemu.core.run_parts.model_fallbacks import fallback_lines, model_fallbacks_of
+from pytest_toolemu.core.run_notes import RunNote, notes_of
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.identifiers import CaseId
 from pytest_toolemu.formats.yaml_document import Record
@@ -27,9 +27,9 @@ class StoredWorldBuild(Record):
     problem: str = Field(default="", description="Why the world was not built; empty if it was")
     repairs: int = Field(default=0, ge=0, description="Number of problems that the model was asked to correct")
     messages: tuple[Message, ...] = Field(
-        default=(), description="Every message to or from the model, once; `exchanges` refers to them by index"
+        default=(), description="Every message to or from the model, once; `model_calls` refers to them by index"
     )
-    exchanges: tuple[ModelCall, ...] = Field(default=(), description="Every request to the model, with its reply")
+    model_calls: tuple[ModelCall, ...] = Field(default=(), description="Every request to the model, with its reply")
 
 
 class WorldBuilds(Record):
@@ -46,12 +46,12 @@ class WorldBuilds(Record):
     @property
     def paid_for(self) -> list[ModelCall]:
         """The model calls that the session paid for."""
-        return [call for build in self.builds for call in build.exchanges if not call.replayed]
+        return [call for build in self.builds for call in build.model_calls if not call.replayed]
 
     @property
-    def fallback_lines(self) -> list[str]:
-        """How often a fallback model was asked, and why, in lines; empty if none was."""
-        return list(fallback_lines((build.case_id, model_fallbacks_of(build.exchanges)) for build in self.builds))
+    def case_notes(self) -> list[tuple[str, tuple[RunNote, ...]]]:
+        """What models did otherwise than configured, with the case of each world."""
+        return [(build.case_id, notes_of(build.model_calls)) for build in self.builds]
 
     @property
     def counts(self) -> WorldCounts:
@@ -62,7 +62,7 @@ class WorldBuilds(Record):
             built=len(built),
             corrected=sum(bool(build.repairs) for build in built),
             failed=len(self.builds) - len(built),
-            by_fallback=sum(any(call.instead_of for call in build.exchanges) for build in built),
+            by_fallback=sum(any(call.instead_of for call in build.model_calls) for build in built),
         )
 
 

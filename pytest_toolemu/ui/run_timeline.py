@@ -41,7 +41,7 @@ class RunTimeline:
 
 def run_timeline(run: Run) -> RunTimeline:
     """Return the timeline of a run."""
-    starts = [call.started for call in run.exchanges] + [step.started for step in run.steps]
+    starts = [call.started for call in run.model_calls] + [step.started for step in run.steps]
     first = min(filter(None, starts), default=0.0)
 
     def since(started: float) -> float | None:
@@ -49,7 +49,7 @@ def run_timeline(run: Run) -> RunTimeline:
 
     calls = [
         TimelineEntry(number, call.role, since(call.started), call.seconds, call)
-        for number, call in enumerate(run.exchanges, 1)
+        for number, call in enumerate(run.model_calls, 1)
     ]
     steps = [
         TimelineEntry(number, step.call.name, since(step.started), step.seconds)

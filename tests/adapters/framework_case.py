@@ -85,7 +85,7 @@ def requests(run: Run) -> list[tuple[str, int, int, int]]:
     """Return model and tokens (input, output, cached) of each request that was reported."""
     return [
         (f"{call.model['provider']}:{call.model['name']}", usage.input, usage.output, usage.cached)
-        for call in run.exchanges
+        for call in run.model_calls
         if call.reply is not None and (usage := call.reply.usage) is not None
     ]
 

@@ -170,7 +170,7 @@ def test_a_reply_is_passed_on_unchanged_and_its_tokens_count(
     assert bodies == [reply[1].encode() if isinstance(reply, tuple) else json.dumps(reply).encode()]
     usage = result.usage["agent"]
     assert (usage.input, usage.output, usage.cached, usage.unknown) == (20, 3, 8, 0)
-    (call,) = result.exchanges
+    (call,) = result.model_calls
     assert call.reply is not None
     assert (call.reply.text, call.reply.model) == ("Hello", "m-1")
     assert (call.model["name"], call.model["provider"]) == ("m", variable.partition("_")[0].lower())
@@ -185,7 +185,7 @@ def test_a_line_separator_in_a_text_ends_no_line_of_a_stream(separator: str, pro
     text = f"data: {json.dumps(chunk, ensure_ascii=False)}\r\n\r\n"
     provider.answer = lambda _path, _body: (200, text, "text/event-stream")
     result = run(ask())
-    reply = result.exchanges[0].reply
+    reply = result.model_calls[0].reply
     assert reply is not None
     assert (reply.text, reply.usage.input) == (f"Hel{separator}lo", 20)
 
@@ -207,7 +207,7 @@ def test_a_request_that_is_not_valid_is_the_programs_own_matter(provider: Servic
     provider.answer = lambda _path, _body: (400, "no such tool")
     result = run(ask())
     assert (result.outcome, result.answer) == ("passed", "400 no such tool")
-    assert result.exchanges[0].error == f"openai:m: {provider.url}/v1 answered 400: no such tool"
+    assert result.model_calls[0].error == f"openai:m: {provider.url}/v1 answered 400: no such tool"
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(401, 1), (503, 8)])
@@ -331,7 +331,7 @@ def test_texts_that_are_not_unicode_are_recorded_and_counted(provider: Service) 
     }
     result = run(ask("Hi \udc00", model="m\udfff"))
     assert result.outcome == "passed"
-    (call,) = result.exchanges
+    (call,) = result.model_calls
     assert call.reply is not None
     assert (call.reply.text, call.reply.model, call.model["name"]) == ("Hello ?", "m-?", "m?")
     assert [result.messages[index].content for index in call.messages][1:] == ["Hi ?"]
@@ -417,7 +417,7 @@ def test_other_requests_are_passed_on_uncounted_and_only_during_the_case(provide
 
     result = run(program)
     assert result.answer == '(200, b\'{"path": "/v1/models?limit=2"}\')'
-    assert result.exchanges == ()
+    assert result.model_calls == ()
     assert post(f"{kept[0]}/models")[0] == 404
     replayed = run(program, SessionRules(limited, replays_only=True))
     assert "GET /models?limit=2: only recorded requests to models are answered" in replayed.answer

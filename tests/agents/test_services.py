@@ -128,7 +128,7 @@ def test_an_endpoint_of_the_responses_api_calls_the_tools_itself(tmp_path: Path,
     result = run(tmp_path, f"responses: {service.url}/v1/responses\nmodel: gpt-4o\n")
     assert (result.outcome, result.answer, len(result.steps)) == ("passed", "gpt-4o: Open my locker.", 1)
     assert (result.usage["agent"].input, result.usage["agent"].cached) == (9, 5)
-    assert result.exchanges[0].model["base_url"] == f"{service.url}/v1"
+    assert result.model_calls[0].model["base_url"] == f"{service.url}/v1"
 
 
 def pays(message: str, url: str) -> str:

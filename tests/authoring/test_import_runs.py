@@ -51,7 +51,7 @@ def test_lines_become_runs_with_the_evaluations_of_their_line(tmp_path: Path, fo
     assert first.key != second.key
     assert first.versions == {"imported from": f"{file}:1"}
     assert first.case_path == (folder / "cases" / "post_1.toolemu.yaml").as_posix()
-    assert (first.messages, first.exchanges, first.usage, first.seconds) == ((), (), {}, 0.0)
+    assert (first.messages, first.model_calls, first.usage, first.seconds) == ((), (), {}, 0.0)
 
 
 def test_gates_require_calibration_of_imported_evaluators(tmp_path: Path, folder: Path) -> None:

@@ -97,7 +97,7 @@ def test_all_requests_are_one_batch(
     assert pauses == [5, 10, 20]
     for run in desk.runs("again"):
         assert [verdict.metric for verdict in run.verdicts] == ["safety", "helpfulness"]
-        assert {call.reply.batch for call in run.exchanges if call.reply} == {batch.id}
+        assert {call.reply.batch for call in run.model_calls if call.reply} == {batch.id}
         assert run.outcome == ("failed" if "risky" in run.agent else "passed")
     assert not [request for request in server.requests if request.role], "no request was sent outside of the batch"
     assert state(desk)["finished"]

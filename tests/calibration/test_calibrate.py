@@ -244,5 +244,5 @@ def test_refusals_of_the_first_model_are_counted_although_its_fallback_judges(de
     assert (judge_of_fallback["judged"], judge_of_fallback["missing"]) == (8, {})
     assert judge_of_fallback["by_fallback"] == {"refused": 8}
     assert lines_with(result, ["8 answers asked of a fallback model, because the model before it refused"])
-    line = "fallback: evaluator openai:gpt-4o was asked for 8 answers of 4 cases, because openai:shy refused 8"
+    line = "fallback: openai:shy refused as evaluator, so openai:gpt-4o was asked for 8 answers of 4 cases"
     assert line in result.output.replace("\n", " ")

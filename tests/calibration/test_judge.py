@@ -44,7 +44,7 @@ def test_new_records_have_the_new_verdicts_and_outcomes(desk: Desk, first: str, 
         assert (run.steps, run.answer, run.agent) == (former.steps, former.answer, former.agent)
         assert {former.outcome, run.outcome} == {"failed", "passed"}
         assert run.key != former.key
-        assert {exchange.role for exchange in run.exchanges} == {"evaluator"}
+        assert {exchange.role for exchange in run.model_calls} == {"evaluator"}
         assert run.usage["evaluator"].total == 30
         assert (run.rejudged_from or "").startswith(first)
     # The original session is unchanged.
@@ -61,7 +61,7 @@ def test_missing_structured_output_is_reported_with_its_reason(desk: Desk, first
     result = desk.toolemu("judge", first, openai(loopback(script).url), "--to=again")
     for rubric in ("helpfulness", "safety"):
         assert (
-            f"structured output was not available for {rubric} from openai:gpt-4o in 8 requests: "
+            f"structured output was not available from openai:gpt-4o in 8 requests for {rubric}: "
             "the endpoint answered 400: no grammar here; the schema was sent as text"
         ) in result.output
 

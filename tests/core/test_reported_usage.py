@@ -72,7 +72,7 @@ def test_reported_tokens_are_recorded_and_priced_as_those_of_a_built_in_agent(ag
     result = run(agent)
     assert result.usage["agent"] == Usage(input=2000, output=100, cached=800, calls=2)
     prices = Prices.read()
-    summary = summary_of(result, "x", costs_of(result.exchanges, prices))
+    summary = summary_of(result, "x", costs_of(result.model_calls, prices))
     price = prices.of({"provider": "openai", "name": "gpt-4o", "base_url": "https://api.openai.com/v1"})
     assert price is not None
     assert "agent" not in summary.unseen
@@ -96,9 +96,9 @@ def test_a_model_without_a_price_has_known_tokens_and_an_unknown_cost() -> None:
         return "done"
 
     result = run(agent)
-    (call,) = result.exchanges
+    (call,) = result.model_calls
     assert call.model == {"provider": "", "name": "our-own-model", "base_url": None}
-    assert costs_of(result.exchanges, Prices.read())["agent"].text == "unknown"
+    assert costs_of(result.model_calls, Prices.read())["agent"].text == "unknown"
 
 
 def test_the_limit_on_tokens_ends_the_turn() -> None:

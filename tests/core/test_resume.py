@@ -187,7 +187,7 @@ def test_a_replayed_run_is_resumed_only_by_a_replaying_session(tmp_path: Path, f
     exchange = json.loads(
         '{"role": "agent", "model": {}, "messages": [], "reply": {}, "replayed": "a", "started": 0.0, "seconds": 0.0}'
     )
-    run = Run.model_validate_json(json.dumps({**finished.model_dump(mode="json"), "exchanges": [exchange]}))
+    run = Run.model_validate_json(json.dumps({**finished.model_dump(mode="json"), "model_calls": [exchange]}))
     sessions: tuple[dict[str, str], ...] = ({}, {"replay": "recordings"})
     for number, chosen in enumerate(sessions):
         session(tmp_path, str(number), run, resumed_from=(), **chosen)

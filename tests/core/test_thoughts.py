@@ -96,7 +96,7 @@ def test_a_rejudged_run_keeps_thoughts_without_the_model_calls() -> None:
     )
     run = run_of(ToolCallingAgent(ScriptedModel(*replies)))
     again = asyncio.run(rejudge(run, (ChecksEvaluator("safety"),), thresholds={}, timeout=9))
-    assert again.exchanges == ()
+    assert again.model_calls == ()
     assert thoughts_of(again) == thoughts_of(run) == Thoughts(("I open it.",), "It is open.")
     assert fingerprint(again) == fingerprint(run)
 

@@ -39,7 +39,7 @@ def test_a_cited_fact_reaches_the_agent_and_the_record(tmp_path: Path) -> None:
         ("which-anna",),
     )
     assert (result.usage["user"].calls, result.usage["user"].output) == (1, 7)
-    assert [call.role for call in result.exchanges] == ["user"]
+    assert [call.role for call in result.model_calls] == ["user"]
     assert result.identity.user is not None
     assert (result.identity.user["kind"], result.identity.user["model"]["name"]) == ("simulated", "scripted")
 

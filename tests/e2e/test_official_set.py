@@ -61,4 +61,4 @@ def test_all_144_cases_run_over_http_on_two_workers(
     runs = list(RunStore(folder))
     assert Counter(run.outcome for run in runs) == {"passed": outcomes["passed"], "failed": outcomes["failed"]}
     assert len({run.case_id for run in runs}) == 144
-    assert all(run.steps and run.exchanges for run in runs)
+    assert all(run.steps and run.model_calls for run in runs)

@@ -69,8 +69,8 @@ def test_agent_emulator_and_judges_work_over_both_apis(
     }
     for stored in stored_runs:
         assert (stored.outcome == "failed") == (stored.score("safety") == 0)
-        assert {exchange.role for exchange in stored.exchanges} == {"agent", "emulator", "evaluator"}
-        assert all(exchange.reply is not None and exchange.reply.model for exchange in stored.exchanges)
+        assert {exchange.role for exchange in stored.model_calls} == {"agent", "emulator", "evaluator"}
+        assert all(exchange.reply is not None and exchange.reply.model for exchange in stored.model_calls)
         assert stored.usage["agent"].input > 0
         assert stored.usage["agent"].unknown == 0
         assert [step.observation.source for step in stored.steps] == ["simulated", "simulated"]
@@ -84,18 +84,20 @@ def test_replies_without_structured_output_are_counted_with_the_reason(
     """Anthropic accepts the schemas of judges, but not the emulator's, which contains an open object."""
     server = loopback(script())
     result = run(pytester, server.url, f"--toolemu-agent={ANTHROPIC}", "--toolemu-report=json", "--toolemu-report=html")
-    reason = "in 8 requests: Anthropic's structured output cannot express an object that may have any members"
+    reason = (
+        "in 8 requests for emulation: Anthropic's structured output cannot express an object that may have any members"
+    )
     result.stdout.fnmatch_lines(
-        [f"structured output was not available for emulation from {ANTHROPIC} {reason}; the schema was sent as text*"]
+        [f"structured output was not available from {ANTHROPIC} {reason}; the schema was sent as text*"]
     )
     for stored in runs(pytester):
-        fallbacks = {(e.role, bool(e.reply and e.reply.schema_fallback)) for e in stored.exchanges}
+        fallbacks = {(e.role, bool(e.reply and e.reply.schema_fallback)) for e in stored.model_calls}
         assert fallbacks == {("agent", False), ("emulator", True), ("evaluator", False)}
     folder = next((pytester.path / ".toolemu").glob("2*"))
     content = json.loads((folder / "report.json").read_text())
     assert [line["schema_fallbacks"] for line in content["runs"]] == [2] * 4
     (part,) = [part for part in content["made_with"] if part["kind"] == "no structured output"]
-    assert (part["name"], part["note"].partition(";")[0]) == (f"emulation from {ANTHROPIC}", reason)
+    assert part["name"].partition(";")[0] == f"structured output was not available from {ANTHROPIC} {reason}"
     assert "no structured output" in (folder / "report.html").read_text()
 
 
@@ -112,16 +114,16 @@ def test_refused_parameters_are_shown_with_the_number_of_requests(
     options = (f"--toolemu-agent={OPENAI}", "-k", "anna", "--toolemu-report=json", "--toolemu-report=html")
     result = run(pytester, loopback(refusing).url, *options)
     (stored,) = runs(pytester)
-    assert {call.reply and call.reply.refused_parameters for call in stored.exchanges} == {("temperature",)}
+    assert {call.reply and call.reply.refused_parameters for call in stored.model_calls} == {("temperature",)}
     note = (
-        f"refuses temperature, so its defaults applied in {len(stored.exchanges)} requests; "
+        f"refuses temperature, so its defaults applied in {len(stored.model_calls)} requests; "
         "if the values of this session must apply, use another model or endpoint"
     )
     result.stdout.fnmatch_lines([f"{OPENAI} {note}"])
     folder = next((pytester.path / ".toolemu").glob("2*"))
     content = json.loads((folder / "report.json").read_text())
     (part,) = [part for part in content["made_with"] if part["kind"] == "refused parameters"]
-    assert (part["name"], part["note"]) == (OPENAI, note)
+    assert part["name"] == f"{OPENAI} {note}"
     assert "refused parameters" in (folder / "report.html").read_text()
 
 
@@ -209,7 +211,7 @@ def test_an_emulator_that_stays_invalid_is_asked_three_times_and_then_inconclusi
     run(pytester, server.url, f"--toolemu-agent={OPENAI}", "-k", "anna").assert_outcomes(errors=1, deselected=3)
     (stored,) = runs(pytester)
     assert stored.outcome == "inconclusive"
-    assert sum(exchange.role == "emulator" for exchange in stored.exchanges) == 3
+    assert sum(exchange.role == "emulator" for exchange in stored.model_calls) == 3
     assert stored.steps == ()
 
 
@@ -234,7 +236,7 @@ def test_requests_do_not_contain_the_canary_or_the_split(
     server = loopback(script())
     run(pytester, server.url, f"--toolemu-agent={OPENAI}", f"--toolemu-protocol={protocol}", "-m", "heldout")
     (stored,) = runs(pytester)
-    assert {exchange.role for exchange in stored.exchanges} >= {"agent", "evaluator"}
+    assert {exchange.role for exchange in stored.model_calls} >= {"agent", "evaluator"}
     bodies = [str(request.body) for request in server.requests if request.body]
-    assert len(bodies) >= len(stored.exchanges) > 0
+    assert len(bodies) >= len(stored.model_calls) > 0
     assert [body for body in bodies if "5e0b" in body or "heldout" in body or "canary" in body] == []

@@ -17,7 +17,7 @@ from pytest_toolemu.analysis.summarize_run import summary_of
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.model_fallbacks import model_fallbacks_of
+from pytest_toolemu.core.run_notes import notes_of
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict, decide
 from pytest_toolemu.errors import UsageError
@@ -279,9 +279,9 @@ def test_a_fallback_of_both_stages_counts_for_the_stage_that_asked_it() -> None:
     result = asyncio.run(run_case(RunSpec(resolved_case(KEPT), careful, emulator, (cascade, own), {"safety": 2})))
     (use,) = cascade_uses(Run.model_validate_json(result.model_dump_json()), None)
     assert (use.cheap.output, use.strong.output) == (11, 11)
-    assert [(each.passed_over, each.model, each.count) for each in model_fallbacks_of(result.exchanges)] == [
-        ("cheap:scripted", "spare:scripted", 1),
-        ("strong:scripted", "spare:scripted", 1),
+    assert [(note.model, note.text, note.count) for note in notes_of(result.model_calls)] == [
+        ("cheap:scripted", "refused as evaluator, so spare:scripted was asked", 1),
+        ("strong:scripted", "refused as evaluator, so spare:scripted was asked", 1),
     ]
 
 

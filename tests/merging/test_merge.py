@@ -190,7 +190,7 @@ def test_a_merged_session_keeps_the_prices_of_its_sessions_and_says_if_they_diff
     call = ModelCall(
         role="agent", model={"provider": "openai", "name": "m"}, messages=(), reply=reply, started=0, seconds=1
     )
-    paid = changed(finished, exchanges=(call,))
+    paid = changed(finished, model_calls=(call,))
     lists = ((price_list(1),), (price_list(1),), (price_list(100), price_list(2, "k")))
     folders = [session(tmp_path, str(n), {f"item {n}": paid}, prices=lists) for n, lists in enumerate(lists)]
     assert sorted(run.costs["agent"].usd for run in read_run_summaries(folders)) == [1, 1, 100]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.emulation_validity import validity_counts, validity_shares
-from pytest_toolemu.analysis.run_fallbacks import fallback_notes
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.summarize_run import summary_of
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of, model_label
 from pytest_toolemu.core.messages import Ledger, ModelCall, Reply, ReplySchema
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_notes import note_lines
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
@@ -211,10 +211,10 @@ def test_the_summary_counts_answers_and_cases_by_role_with_the_reasons() -> None
         judge = JudgeEvaluator(FallbackModel((first(REFUSAL), second(SAFE))), "safety")
         runs.append(summary_of(run_with(emulator, judge), "record.json"))
     stored = [RunSummary.from_json(run.as_json()) for run in runs]
-    assert fallback_notes(run.run_fallbacks for run in stored) == [
-        "fallback: emulator vllm:scripted was asked for 2 answers of 1 case, because openai:scripted refused 1 and stayed "
-        "invalid in 1",
-        "fallback: evaluator vllm:scripted was asked for 2 answers of 1 case, because openai:scripted refused 2",
+    assert note_lines(run.case_notes for run in stored) == [
+        "fallback: openai:scripted gave no valid reply as emulator, so vllm:scripted was asked for 1 answer of 1 case",
+        "fallback: openai:scripted refused as emulator, so vllm:scripted was asked for 1 answer of 1 case",
+        "fallback: openai:scripted refused as evaluator, so vllm:scripted was asked for 2 answers of 1 case",
     ]
 
 

@@ -10,10 +10,9 @@ from typer.testing import CliRunner
 from pytest_toolemu.analysis.gates.baseline import Baseline
 from pytest_toolemu.analysis.gates.gate_decision import decide_gates
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
-from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.run_parts.reported_models import ReportedModel
+from pytest_toolemu.core.run_notes import RunNote, note_lines
 from tests.gates.run_summaries import edited, results
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Reply
@@ -27,14 +26,15 @@ NOTE = (
 
 
 def answered_as(name: str, runs: list[RunSummary]) -> list[RunSummary]:
-    return [edited(run, reported_models=(ReportedModel(requested="openai:gpt-4o", reported=name),)) for run in runs]
+    note = RunNote(kind="reported model", model="openai:gpt-4o", text=name, count=2)
+    return [edited(run, notes=(note,)) for run in runs]
 
 
 def test_runs_of_several_snapshots_are_noted() -> None:
     runs = results([3, 3, 3])
     old, new = answered_as("gpt-4o-2026-05-13", runs[:1]), answered_as("gpt-4o-2026-08-06", runs[1:])
-    assert reported_model_notes([*old, *new]) == [NOTE.format(url="", count="2 runs")]
-    assert reported_model_notes(new) == []
+    assert note_lines(run.case_notes for run in (*old, *new)) == [NOTE.format(url="", count="2 runs")]
+    assert note_lines(run.case_notes for run in new) == []
 
 
 def test_a_baseline_remembers_the_snapshot_and_its_gates_name_the_change() -> None:

@@ -9,10 +9,9 @@ from typing import Any
 
 from pytest_toolemu.core.case_parts.case_proof import CarefulRead
 from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.messages import ModelCall
+from pytest_toolemu.core.messages import FallbackUse, ModelCall, PassedOverModel
 from pytest_toolemu.core.run import ErrorInfo, Run, sha256
 from pytest_toolemu.core.run_parts.cascade_record import CascadeRecord, CascadeStage
-from pytest_toolemu.core.run_parts.fallback_use import FallbackUse, PassedOverModel
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest
 from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
@@ -105,7 +104,7 @@ def hostile(text: str = HOSTILE) -> Run:
         agent_log=text,
         agent_warning=text,
         verdicts=(verdict, silent),
-        exchanges=(asked,),
+        model_calls=(asked,),
         outcome="failed",
         reasons=(text,),
         error=ErrorInfo(type="E", message=text, traceback=text),

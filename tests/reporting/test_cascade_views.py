@@ -10,8 +10,9 @@ from pathlib import Path
 import allure_commons
 import pytest
 
+from pytest_toolemu.core.messages import Stage
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.cascade_record import CascadeRecord, CascadeStage, Stage
+from pytest_toolemu.core.run_parts.cascade_record import CascadeRecord, CascadeStage
 from pytest_toolemu.core.verdict import safety_verdict
 from pytest_toolemu.plugin.output.terminal_summary import judge_lines
 from pytest_toolemu.reporting.allure.allure_steps import steps_of

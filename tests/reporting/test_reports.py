@@ -18,9 +18,8 @@ from typer.testing import CliRunner
 from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.messages import ModelCall
+from pytest_toolemu.core.messages import FallbackUse, ModelCall, PassedOverModel
 from pytest_toolemu.core.run import ErrorInfo
-from pytest_toolemu.core.run_parts.fallback_use import FallbackUse, PassedOverModel
 from pytest_toolemu.core.trajectory import Emulation
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.reporting.github_annotations import annotation_commands
@@ -192,14 +191,14 @@ def test_every_report_and_transcript_says_that_a_fallback_model_answered(tmp_pat
     observation = step.observation.model_copy(update={"emulation": Emulation(fallback=fallback)})
     answered = answered.model_copy(
         update={
-            "exchanges": (asked, asked),
+            "model_calls": (asked, asked),
             "steps": (step.model_copy(update={"observation": observation}), *others),
             "verdicts": (verdict.model_copy(update={"fallback": fallback}), *more),
         }
     )
     folder = session(tmp_path / "one", answered)
     report = read_report(run_files([folder]), [folder], with_transcripts=True)
-    line = "evaluator vllm:llama was asked for 2 answers of 1 case, because openai:shy refused 2"
+    line = "openai:shy refused as evaluator, so vllm:llama was asked for 2 answers of 1 case"
     sentence = "answered by the fallback model vllm:llama, because of openai:shy: refused: content_filter"
     content = json.loads(json_text(report))
     assert [part["name"] for part in content["made_with"] if part["kind"] == "fallback"] == [line]

@@ -52,8 +52,8 @@ def model_call(role: Role, tokens: int | None, model: dict[str, str] | None = No
     return ModelCall(role=role, model=model or GPT, messages=(), reply=reply, started=0.0, seconds=0.0, **fields)
 
 
-def case(name: str, safety: int | None, kind: str, *exchanges: ModelCall, agent: str = "gpt-4o") -> Run:
-    plain = run(name, agent, safety, exchanges=exchanges, identity=RECORDED)
+def case(name: str, safety: int | None, kind: str, *model_calls: ModelCall, agent: str = "gpt-4o") -> Run:
+    plain = run(name, agent, safety, model_calls=model_calls, identity=RECORDED)
     risks = plain.case.risks.model_copy(update={"types": (kind,)})
     return plain.model_copy(update={"case": plain.case.model_copy(update={"risks": risks})})
 
@@ -235,7 +235,7 @@ def test_tokens_and_costs_of_custom_agents_are_unknown_not_zero(tmp_path: Path) 
             "b",
             "partly",
             identity=CUSTOM,
-            exchanges=(model_call("emulator", 200_000),),
+            model_calls=(model_call("emulator", 200_000),),
             usage={"emulator": Usage(input=9)},
         ),
         run("c", "imported", identity=IMPORTED),

@@ -123,9 +123,9 @@ def test_planned_and_realized_stress_tests_are_counted() -> None:
 @pytest.mark.parametrize("stop", ["refusal", "stop"])
 def test_an_unanswered_call_at_the_end_of_a_run_is_counted(stop: Any) -> None:
     exchange = ModelCall(role="emulator", model={}, messages=(), reply=Reply(stop=stop), started=0, seconds=0)
-    counts = validity_counts(run(outcome="inconclusive", exchanges=(exchange,), reasons=("no usable reply",)))
+    counts = validity_counts(run(outcome="inconclusive", model_calls=(exchange,), reasons=("no usable reply",)))
     assert counts == ({"never": 1, "refused": 1} if stop == "refusal" else {"never": 1})
-    assert validity_counts(run(outcome="passed", exchanges=(exchange,))) == {}
+    assert validity_counts(run(outcome="passed", model_calls=(exchange,))) == {}
 
 
 def test_the_denominator_of_each_share_is_the_calls_it_applies_to() -> None:

@@ -56,7 +56,7 @@ def lending() -> Run:
             "steps": (lend, *plain.steps[1:2]),
             "identity": RECORDED,
             "messages": MESSAGES,
-            "exchanges": tuple(ModelCall(role="agent", model=GPT, **call) for call in calls),
+            "model_calls": tuple(ModelCall(role="agent", model=GPT, **call) for call in calls),
             "usage": {"agent": usage},
         }
     )

@@ -90,7 +90,7 @@ def test_each_missing_world_is_built_once_for_all_trials(
     assert manifest["worlds"] == counts
     cost = manifest["cost"]["builder"]
     assert (cost["calls"], cost["input"], cost["output"]) == (2, 2000, 400)
-    roles = [call["role"] for build in newest(project, "worlds.json")["builds"] for call in build["exchanges"]]
+    roles = [call["role"] for build in newest(project, "worlds.json")["builds"] for call in build["model_calls"]]
     assert roles == ["builder", "builder"]
 
     before = files(project)
@@ -116,7 +116,7 @@ def test_a_case_without_its_world_is_not_run_and_no_other_case_is_affected(
     assert "1 world built by gpt-4o (0 after corrections), 1 not built" in text(result)
     assert list(files(project)) == ["tram"]
     failed = newest(project, "worlds.json")["builds"][0]
-    assert (failed["case_id"], len(failed["exchanges"])) == ("bus", 3)
+    assert (failed["case_id"], len(failed["model_calls"])) == ("bus", 3)
     manifest = newest(project, "session.json")
     assert manifest["not_run"] == 1
     assert manifest["cost"]["builder"]["calls"] == 4

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from pytest_toolemu.analysis.calibration.judge_queries import Opinion
 from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
-from pytest_toolemu.core.run_parts.cascade_record import STAGE_NAMES, CascadeRecord, Stage
+from pytest_toolemu.core.messages import Stage
+from pytest_toolemu.core.run_parts.cascade_record import STAGE_NAMES, CascadeRecord
 from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.formats.yaml_document import Record
 

@@ -93,7 +93,7 @@ def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], cr
         labels=len(first),
         judged=len(pairs),
         missing=dict(Counter(opinion.problem for opinion in first if opinion.score is None)),
-        by_fallback=dict(Counter(each.reason for opinion in first for each in opinion.fallbacks.models)),
+        by_fallback=dict(Counter(reason for opinion in first for reason in opinion.fallback_reasons)),
         accuracy=_share(pairs, lambda label, score: (label < PASSING) == (score < PASSING)),
         precision=_share(pairs, lambda label, score: label < PASSING if score < PASSING else None),
         recall=_share(pairs, lambda label, score: score < PASSING if label < PASSING else None),

@@ -11,13 +11,14 @@ from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.calibration.labeled_runs import REFERENCE, Label, LabeledRun
 from pytest_toolemu.analysis.calibration.second_opinions import SecondOpinions
 from pytest_toolemu.analysis.rejudge import FINISHED, rejudge
-from pytest_toolemu.analysis.run_fallbacks import RunFallbacks
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of
+from pytest_toolemu.core.messages import FallbackReason
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_notes import RunNote, notes_of
 from pytest_toolemu.core.run_parts.cascade_record import CascadeRecord
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.verdict import PASSING
@@ -54,7 +55,8 @@ class Opinion:
     reason: str = ""
     path: str = ""
     cost: Cost = field(default_factory=Cost)
-    fallbacks: RunFallbacks = field(default_factory=RunFallbacks)
+    notes: tuple[RunNote, ...] = ()
+    fallback_reasons: tuple[FallbackReason, ...] = ()
     cascade: CascadeRecord | None = None
     """What each stage said, if the judge is a cascade."""
 
@@ -143,8 +145,9 @@ async def ask_judge(question: JudgeQuery, *, timeout: float, store_run: StoreRun
         problem="" if has_score else _problem_kind(verdict.problem if verdict else "; ".join(run.reasons)),
         reason=verdict.reason if verdict else "",
         path=str(path),
-        cost=sum(costs_of(run.exchanges, prices).values(), Cost()),
-        fallbacks=RunFallbacks.of(run),
+        cost=sum(costs_of(run.model_calls, prices).values(), Cost()),
+        notes=notes_of(run.model_calls),
+        fallback_reasons=tuple(call.instead_of.reason for call in run.model_calls if call.instead_of),
         cascade=verdict.cascade if verdict else None,
     )
 

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from pytest_toolemu.analysis.reported_model_changes import reported_names
 from pytest_toolemu.analysis.run_summary import ReportedOutcome, RunSummary
+from pytest_toolemu.core.run_notes import reported_names
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.files.atomic_write import write_json_text
@@ -54,7 +54,7 @@ class AgentBaseline(Record):
     emulators: tuple[str, ...]
     judges: tuple[str, ...]
     reported_models: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """For each requested model, the names that its endpoint reported; empty in files of earlier versions."""
+    """For each requested model, the names that its endpoint reported."""
     cases: dict[str, BaselineCase]
 
     def run_summaries(self, agent: str) -> tuple[RunSummary, ...]:
@@ -182,7 +182,7 @@ def _agent_baseline(runs: Sequence[RunSummary]) -> AgentBaseline:
     return AgentBaseline(
         emulators=tuple(sorted({name for run in runs for name in _counterparts(run)})),
         judges=tuple(sorted({str(judge) for run in runs for judge in run.judges})),
-        reported_models=reported_names(runs),
+        reported_models=reported_names(run.case_notes for run in runs),
         cases={name: BaselineCase(hash=hashes[name], trials=trials[name]) for name in sorted(trials)},
     )
 

@@ -11,7 +11,6 @@ from pytest_toolemu.analysis.gates.baseline import AgentBaseline, Baseline, base
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
 from pytest_toolemu.analysis.gates.gate_limits import exact_fraction
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, Status
-from pytest_toolemu.analysis.reported_model_changes import reported_model_changes, reported_names
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.paired_tests import (
     case_changes,
@@ -21,6 +20,7 @@ from pytest_toolemu.analysis.statistics.paired_tests import (
     mean_change,
     p_worse,
 )
+from pytest_toolemu.core.run_notes import reported_model_changes, reported_names
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 
@@ -77,7 +77,7 @@ class AgentComparison:
             share = f"{lost} of {counted(total, 'pair')} ({lost / total:.1%})"
             return GateComparison(gate, pairs, lost, f"{share} lost to errors, at most {limit:.1%} allowed")
         problem = f"{incomplete}: too many runs are missing to decide" if incomplete else ""
-        note = reported_model_changes(results.reported_models, reported_names(runs))
+        note = reported_model_changes(results.reported_models, reported_names(run.case_notes for run in runs))
         return GateComparison(gate, pairs, lost, problem, note)
 
     @functools.cached_property

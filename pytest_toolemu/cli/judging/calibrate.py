@@ -66,8 +66,8 @@ def calibrate(  # noqa: PLR0913 - each is an option
     from pytest_toolemu.analysis.calibration.calibration_text import calibration_lines
     from pytest_toolemu.analysis.calibration.judge_calibration import calibrate_judges
     from pytest_toolemu.analysis.calibration.judge_queries import Opinion, ask_judge, judge_queries
-    from pytest_toolemu.analysis.run_fallbacks import fallback_notes
     from pytest_toolemu.cli.judging.judge_setup import judge_settings
+    from pytest_toolemu.core.run_notes import note_lines
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.redaction import in_log
     from pytest_toolemu.sessions.single_run import prices_of_settings
@@ -107,7 +107,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
     for judge, calibration in calibrations.items():
         for line in calibration_lines(judge, calibration, [opinion for opinion in opinions if opinion.judge == judge]):
             out.print(in_log(line), markup=False)
-    for line in fallback_notes(opinion.fallbacks for opinion in opinions):
+    for line in note_lines((opinion.case, opinion.notes) for opinion in opinions):
         out.print(in_log(line), markup=False)
     update_calibration_file(to, calibrations)
     out.print(f"{command.usage_text([opinion.cost for opinion in opinions])}; records: {store.folder}", markup=False)

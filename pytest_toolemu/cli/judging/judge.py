@@ -20,8 +20,8 @@ from pytest_toolemu.formats.counted import counted
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.cascade_use import CascadeUse
     from pytest_toolemu.analysis.recheck import CurrentCases
-    from pytest_toolemu.analysis.run_fallbacks import RunFallbacks
     from pytest_toolemu.core.case_vocabulary import Metric
+    from pytest_toolemu.core.run_notes import RunNote
     from pytest_toolemu.models.pricing import Cost, Prices
     from pytest_toolemu.sessions.store import RunStore
     from pytest_toolemu.settings import Settings
@@ -80,7 +80,7 @@ def judge(  # noqa: PLR0913 - each is an option
 def _print_results(results: list[_JudgedRun], current_cases: CurrentCases | None) -> None:
     """Print the new outcomes, and what is notable about the judging."""
     from pytest_toolemu.analysis.cascade_use import cascade_totals
-    from pytest_toolemu.analysis.run_fallbacks import fallback_notes
+    from pytest_toolemu.core.run_notes import note_lines
     from pytest_toolemu.formats.redaction import in_log
 
     counts = sorted(Counter(run.outcome for run in results).items())
@@ -91,7 +91,7 @@ def _print_results(results: list[_JudgedRun], current_cases: CurrentCases | None
         out.print(_recheck_line(current_cases, results), markup=False)
     for cascade in cascade_totals(use for run in results for use in run.cascades):
         out.print(in_log(cascade.line), markup=False)
-    for line in fallback_notes(run.fallbacks for run in results):
+    for line in note_lines((run.case_id, run.notes) for run in results):
         out.print(in_log(line), markup=False)
 
 
@@ -147,7 +147,7 @@ class _JudgedRun:
     checks_changed: bool
     outcome: str
     cost: Cost
-    fallbacks: RunFallbacks
+    notes: tuple[RunNote, ...] = ()
     cascades: tuple[CascadeUse, ...] = ()
 
 
@@ -155,8 +155,8 @@ async def _judge_run(path: Path, store: RunStore, judges: Judges, rules: _Rules)
     """Judge one run and store the new record."""
     from pytest_toolemu.analysis.cascade_use import cascade_uses
     from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, key_again, rejudge, required_scores
-    from pytest_toolemu.analysis.run_fallbacks import RunFallbacks
     from pytest_toolemu.core.run_file import load_run
+    from pytest_toolemu.core.run_notes import notes_of
     from pytest_toolemu.core.verdict import PASSING
     from pytest_toolemu.models.pricing import Cost, costs_of
 
@@ -172,10 +172,10 @@ async def _judge_run(path: Path, store: RunStore, judges: Judges, rules: _Rules)
         required = required_scores(run, thresholds, keep)
         is_same = fingerprint(before) == fingerprint(run) and before.thresholds == required
         if is_same and before.outcome in ("passed", "failed"):
-            return _JudgedRun(*identity, f"{before.outcome} before", Cost(), RunFallbacks())
+            return _JudgedRun(*identity, f"{before.outcome} before", Cost())
     new_run = await rejudge(run, evaluators, thresholds=thresholds, timeout=rules.timeout, keep=keep, source=str(path))
     store.put(new_run, path.stem)
     outcome = new_run.outcome if run.stop in FINISHED else f"{new_run.outcome} without a complete trajectory"
-    cost = sum(costs_of(new_run.exchanges, rules.prices).values(), Cost())
+    cost = sum(costs_of(new_run.model_calls, rules.prices).values(), Cost())
     cascades = cascade_uses(new_run, lambda: rules.prices)
-    return _JudgedRun(*identity, outcome, cost, RunFallbacks.of(new_run), cascades)
+    return _JudgedRun(*identity, outcome, cost, notes_of(new_run.model_calls), cascades)

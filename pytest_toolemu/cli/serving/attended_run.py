@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_toolemu.analysis.run_fallbacks import RunFallbacks, fallback_notes
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import identity_of
+from pytest_toolemu.core.run_notes import note_lines, notes_of
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.world.replaced_rows import per_call
 from pytest_toolemu.formats.redaction import plain
@@ -93,7 +93,7 @@ def verdict_lines(run: Run, path: Path) -> Iterator[str]:
         for finding in verdict.findings:
             place = "answer" if finding.step is None else f"call {finding.step + 1}"
             yield _line(f"{place}: {finding.outcome}", indent=4)
-    yield from map(_line, fallback_notes([RunFallbacks.of(run)]))
+    yield from map(_line, note_lines([(run.case_id, notes_of(run.model_calls))]))
     if run.stop != "final":
         yield _line(f"the agent's turn ended with {run.stop}: {run.stop_reason}")
     yield f"record: {path}"

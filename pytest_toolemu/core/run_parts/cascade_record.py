@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import Field
 
 from pytest_toolemu.core.case_vocabulary import Score
-from pytest_toolemu.core.run_parts.fallback_use import FallbackUse
+from pytest_toolemu.core.messages import FallbackUse, Stage
 from pytest_toolemu.formats.yaml_document import Record
 
 CASCADE_KIND: Final = "cascade"
 """Kind of a cascade in identities."""
 
-Stage = Literal["checks", "cheap", "strong"]
-"""The case's checks, the cheap judge, and the strong judge. The only judge of a cascade is the strong one."""
-
 STAGE_NAMES: Final[dict[Stage, str]] = {"checks": "checks", "cheap": "cheap judge", "strong": "strong judge"}
 """How reports call the stages."""
-
-
-class AskingStage(Record):
-    """The stage of a cascade that sent a request."""
-
-    cascade: str = Field(description="Name of the cascade in its verdict")
-    stage: Stage = Field(description="The cheap judge, or the strong judge")
 
 
 class CascadeStage(Record):

@@ -118,7 +118,7 @@ def _stored(model: HarnessModel, builds: Sequence[WorldBuild]) -> WorldBuilds:
                 problem=build.problem,
                 repairs=len(build.world.repairs) if build.world else 0,
                 messages=tuple(build.ledger.messages),
-                exchanges=tuple(build.ledger.model_calls),
+                model_calls=tuple(build.ledger.model_calls),
             )
             for build in builds
         ),

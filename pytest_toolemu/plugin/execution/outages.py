@@ -61,7 +61,7 @@ def stop_writing(
         )
     scheduler.send(SessionHalted(reason))
     failure = NotRunError(reason)
-    failure.model_calls = run.exchanges if run is not None else ()
+    failure.model_calls = run.model_calls if run is not None else ()
     return failure
 
 

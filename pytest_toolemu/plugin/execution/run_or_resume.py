@@ -75,5 +75,5 @@ async def _run_with_cassette(
     if use is None:
         return run
     # If there was no recorded call for the very first request, no model answered, so nothing in this run is live.
-    source = "replayed" if services.session.settings.plays_only and run.exchanges else run.source
+    source = "replayed" if services.session.settings.plays_only and run.model_calls else run.source
     return run.model_copy(update={"recording": use, "source": source})

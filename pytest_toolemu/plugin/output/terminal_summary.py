@@ -11,9 +11,8 @@ import pytest
 from pytest_toolemu.analysis.agent_summary import AgentSummary, spending_text, summarize_agents, worst_runs
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, calibration_line
 from pytest_toolemu.analysis.cascade_use import cascade_totals
-from pytest_toolemu.analysis.reported_model_changes import reported_model_notes
-from pytest_toolemu.analysis.run_fallbacks import fallback_notes
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, judges_of, origins
+from pytest_toolemu.core.run_notes import note_lines
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.formats.truncation import truncated
@@ -73,7 +72,7 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     notes = (asking_note, dialogue_note, emulation_note)
     for line in filter(None, (note(summary) for summary in summaries for note in notes)):
         reporter.write_line(line)
-    for line in (*fallback_notes(run.run_fallbacks for run in runs), *reported_model_notes(runs)):
+    for line in note_lines(run.case_notes for run in runs):
         reporter.write_line(in_log(plain(line)), yellow=True)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLORS[decision.status]: True})
@@ -156,7 +155,7 @@ def _write_worlds(reporter: Wrapping, services: Services) -> None:
         )
         for role, cost in builder_cost(services).items():
             reporter.write_line(plain(f"worlds: USD {spending_text(role, cost)}"))
-        for line in builds.fallback_lines:
+        for line in note_lines(builds.case_notes):
             reporter.write_line(in_log(plain(line)), yellow=True)
 
 

@@ -11,10 +11,10 @@ from pytest_toolemu.analysis.dialogue_quality import asked_rightly
 from pytest_toolemu.analysis.gates.baseline import AgentBaseline, Baseline, Difference, baseline_mismatches
 from pytest_toolemu.analysis.gates.baseline_comparison import Pairs, pair_with_baseline
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, MetricName
-from pytest_toolemu.analysis.reported_model_changes import reported_model_changes, reported_names
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.statistics.paired_tests import case_changes, mean_change, p_worse
+from pytest_toolemu.core.run_notes import reported_model_changes, reported_names
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.reporting.dialogue_text import asking_text, user_text
 
@@ -179,7 +179,8 @@ def _differences(
     """Return what differs besides the agent; other names of a model may stand for another snapshot of it."""
     differences: dict[ComparedPart, str] = {}
     differences.update(baseline_mismatches(baseline, after).items())
-    if changes := reported_model_changes(reported_names(before), reported_names(after)):
+    names = [reported_names(run.case_notes for run in runs) for runs in (before, after)]
+    if changes := reported_model_changes(*names):
         differences["reported models"] = changes
     return differences
 

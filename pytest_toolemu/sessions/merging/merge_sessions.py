@@ -185,7 +185,7 @@ def _read(paths: Iterable[Path], prices: Prices, *, has_built_worlds: bool) -> t
             source = part_path(path.parent, name)
             files.setdefault(source.relative_to(path.parent).as_posix(), source)
         # Runs that a session resumed count as well: all attempts together are what the merged session has cost.
-        paid = [call for call in run.exchanges if not call.replayed]
+        paid = [call for call in run.model_calls if not call.replayed]
         costs = costs_of(paid, prices) if paid else {}
         run_summaries.append(summary_of(run, str(path), costs, lambda: prices))
         agent = str(component_name(run.identity.agent))

@@ -62,9 +62,9 @@ def model_call(request: Request) -> Response:
     """Show the messages and the reply of a request: as a page, or as the part of a page that htmx requests."""
     session, record = session_of(request), _record(request)
     number = request.path_params["number"]
-    if not 1 <= number <= len(record.exchanges):
+    if not 1 <= number <= len(record.model_calls):
         raise HTTPException(404, f"the run has no model call {number}")
-    call = record.exchanges[number - 1]
+    call = record.model_calls[number - 1]
     template = "model_call.html.j2" if "hx-request" in request.headers else "model_call_page.html.j2"
     name = request.path_params["run"]
     return page(

@@ -105,7 +105,7 @@ def test_a_judge_with_anthropics_sdk(lane: Lane, server: VllmServer) -> None:
     # The model has not memorized this prompt, so its reply is anything that the schema allows, or is cut off.
     (run,) = runs(lane).values()
     assert run.outcome in ("passed", "failed", "inconclusive"), output_of(result)
-    assert {exchange.role for exchange in run.exchanges} == {"evaluator"}
+    assert {exchange.role for exchange in run.model_calls} == {"evaluator"}
 
 
 KILLS = """

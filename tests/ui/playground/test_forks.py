@@ -118,4 +118,4 @@ def test_a_model_repeats_its_replies_until_the_result_differs(
     assert play.run is not None
     assert fork.run is not None
     assert (play.run.answer, fork.run.answer) == ("Anna Lindqvist.", "Nobody.")
-    assert [call.replayed for call in fork.run.exchanges] == [f"play {play.id}", f"play {play.id}", ""]
+    assert [call.replayed for call in fork.run.model_calls] == [f"play {play.id}", f"play {play.id}", ""]
