@@ -19,8 +19,8 @@ from starlette.testclient import TestClient
 from benchmarks.report import write_session
 from pytest_toolemu.ui.application import create_app
 from pytest_toolemu.ui.context import UiContext
-from pytest_toolemu.ui.run_index import INDEX
 from pytest_toolemu.ui.security import AccessRules
+from pytest_toolemu.ui.session_index import INDEX
 
 MILLISECONDS: Final = 300
 _PORT: Final = 8731

@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import case_files, compare, gates, merge, reports, scaffold, slurm, ui, worlds
-from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli import calibrate, case_files, gates, judge, reports, slurm, ui, worlds
+from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.cli.drafting import complete, draft_checks, generate, review, vary
 from pytest_toolemu.cli.importing import imports, toolkit_import
-from pytest_toolemu.cli.judging import calibrate, judge, labels
 from pytest_toolemu.cli.serving import connect, serve
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.redaction import plain
@@ -26,8 +25,8 @@ app = typer.Typer(
 )
 
 _WRITE = "Write toolkits and cases"
-app.command("init", rich_help_panel=_WRITE)(scaffold.init)
-app.add_typer(scaffold.new, name="new", rich_help_panel=_WRITE)
+app.command("init", rich_help_panel=_WRITE)(case_files.init)
+app.add_typer(case_files.new, name="new", rich_help_panel=_WRITE)
 app.add_typer(toolkit_import.toolkit, name="toolkit", rich_help_panel=_WRITE)
 app.add_typer(imports.importers, name="import", rich_help_panel=_WRITE)
 app.command("pin", rich_help_panel=_WRITE)(case_files.pin)
@@ -53,15 +52,15 @@ _READ = "Read results"
 app.command("ui", rich_help_panel=_READ)(ui.ui)
 app.command("show", rich_help_panel=_READ)(reports.show)
 app.command("report", rich_help_panel=_READ)(reports.report)
-app.command("compare", rich_help_panel=_READ)(compare.compare)
-app.command("merge", rich_help_panel=_READ)(merge.merge)
+app.command("compare", rich_help_panel=_READ)(reports.compare)
+app.command("merge", rich_help_panel=_READ)(reports.merge)
 
 _DECIDE = "Judge and decide"
 app.command("gate", rich_help_panel=_DECIDE)(gates.gate)
 app.add_typer(gates.baseline, name="baseline", rich_help_panel=_DECIDE)
 app.command("judge", rich_help_panel=_DECIDE)(judge.judge)
-app.command("label", rich_help_panel=_DECIDE)(labels.label)
-app.command("agreement", rich_help_panel=_DECIDE)(labels.agreement)
+app.command("label", rich_help_panel=_DECIDE)(calibrate.label)
+app.command("agreement", rich_help_panel=_DECIDE)(calibrate.agreement)
 app.command("calibrate", rich_help_panel=_DECIDE)(calibrate.calibrate)
 
 

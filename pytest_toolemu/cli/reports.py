@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.cli.gates import CalibrationFiles
-from pytest_toolemu.cli.session_folders import Sessions, note_superseded, session_folder
+from pytest_toolemu.cli.session_folders import Session, Sessions, note_superseded, session_folder
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
     from pytest_toolemu.sessions.manifest_records import Manifest
+
 
 _BATCH: Final = 1000
 """Lines of a transcript that are printed together."""
@@ -120,7 +122,6 @@ def show(
     from rich.text import Text
 
     from pytest_toolemu.analysis.agent_summary import AgentSummary
-    from pytest_toolemu.cli.run_choice import choose_run
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines
@@ -145,3 +146,158 @@ def show(
     summary = summarize_run(record, str(chosen), prices_of(chosen.parent))
     if spending := AgentSummary(summary.agent, (summary,)).spending:
         out.print(f"\nUSD {spending}", markup=False)
+
+
+def choose_run(target: Path, name: str | None) -> Path | list[str]:
+    """Return the record to show, or a list of the session's runs as lines of text if several are possible.
+
+    ``target`` is a record or the folder of a session. ``name`` is a case ID, the ID of a test, or the beginning of a
+    record's file name. UsageError if there is no such run.
+    """
+    if target.is_dir():
+        return _choose_in_session(target, name)
+    if name is not None:
+        raise UsageError(f"{target} is not the folder of a session; remove {name!r}, or name the folder of a session")
+    if not target.exists() and target.name == str(target) and target.suffix != ".json":
+        raise UsageError(
+            f"{target}: there is no such record or folder; to show a case of the newest session, run: toolemu show "
+            f"latest {target}"
+        )
+    return target
+
+
+def _choose_in_session(folder: Path, name: str | None) -> Path | list[str]:
+    from pytest_toolemu.sessions.planned_cases import missing_runs
+    from pytest_toolemu.sessions.reader import manifest_of, run_files
+
+    files = run_files([folder])
+    if name is not None:
+        chosen = _runs_named(folder, files, name)
+        return chosen[0] if len(chosen) == 1 else list(_listed(folder, chosen, files))
+    missing = missing_runs([folder], [manifest_of(folder)], ())
+    if len(files) == 1 and not missing:
+        return files[0]
+    return [*(f"{run.outcome:<12}  {run.case}" for run in missing), *_listed(folder, files, files)]
+
+
+def _runs_named(folder: Path, files: Sequence[Path], name: str) -> list[Path]:
+    from pytest_toolemu.formats.identifiers import file_stem
+    from pytest_toolemu.formats.yaml_document import closest
+    from pytest_toolemu.sessions.store import item_hash, item_hash_of
+
+    case_id = name.rpartition("::")[2].partition("[")[0]
+    of_case = [file for file in files if _case_part(file) == file_stem(case_id)]
+    of_test = [file for file in of_case if "::" in name and item_hash_of(file.name) == item_hash(name)]
+    chosen = of_test or of_case or [file for file in files if name and file.name.startswith(name)]
+    if not chosen:
+        raise UsageError(f"{folder}: there is no run of a case {name!r}{closest(name, set(map(_case_part, files)))}")
+    return chosen
+
+
+def _listed(folder: Path, chosen: Sequence[Path], files: Sequence[Path]) -> Iterator[str]:
+    """Yield a line for each run: outcome, a name that this command accepts, and the agent; then how to show one."""
+    from pytest_toolemu.core.run_file import load_run
+    from pytest_toolemu.formats.counted import counted
+    from pytest_toolemu.formats.redaction import in_log, plain
+    from pytest_toolemu.sessions.reader import prices_of, summarize_run
+
+    prices = prices_of(folder)
+    cases = [_case_part(file) for file in files]
+    names = [file.stem if cases.count(_case_part(file)) > 1 else _case_part(file) for file in chosen]
+    width = max(map(len, names))
+    for file, name in zip(chosen, names, strict=True):
+        run = summarize_run(load_run(file), str(file), prices)
+        trial = f", trial {run.trial}" if run.trial > 1 else ""
+        yield in_log(plain(f"{run.outcome!s:<12}  {name:<{width}}  {run.agent}{trial}"))
+    how = f"to show one, add its name from the second column; for example: toolemu show {folder} {names[0]}"
+    yield f"{counted(len(chosen), 'run')}; {how}"
+
+
+def _case_part(file: Path) -> str:
+    """Return the part of a record's file name that identifies the case."""
+    return file.name.rpartition("--")[0]
+
+
+def compare(
+    before: Session,
+    after: Session,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="Write the comparison to this HTML file, with transcripts side by side.", dir_okay=False),
+    ] = None,
+) -> None:
+    """Compare two sessions case by case: changed verdicts, changes of metrics, and where transcripts first differ."""
+    if to is not None:
+        _write_page(before, after, to)
+        return
+    from pytest_toolemu.core.run_file import load_run
+    from pytest_toolemu.formats.redaction import in_log
+    from pytest_toolemu.reporting.comparison.comparison_text import comparison_lines
+    from pytest_toolemu.reporting.comparison.first_divergence import first_divergence
+    from pytest_toolemu.reporting.comparison.session_comparison import compare_sessions
+    from pytest_toolemu.sessions.reader import read_run_summaries
+
+    for comparison in compare_sessions(read_run_summaries([before]), read_run_summaries([after])):
+        for line in comparison_lines(
+            comparison, lambda old, new: first_divergence(load_run(Path(old.path)), load_run(Path(new.path)))
+        ):
+            out.print(in_log(line), markup=False)
+
+
+def _write_page(before: Path, after: Path, file: Path) -> None:
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.formats.files.atomic_write import write_json_text
+    from pytest_toolemu.reporting.comparison.html_comparison import comparison_page
+
+    page = comparison_page(before, after)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json_text(file, page)
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror}; name another file with --to") from None
+    out.print(str(file), markup=False)
+
+
+def merge(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(parser=session_folder, metavar="FOLDER", help="Session folders, folders above them, or latest."),
+    ],
+    into: Annotated[
+        Path, typer.Option(help="Folder of the merged session; it replaces the result of an earlier merge.")
+    ],
+    without: Annotated[
+        list[int] | None, typer.Option(help="Number of a shard that may be missing or incomplete; may be repeated.")
+    ] = None,
+) -> None:
+    """Join sessions of the same configuration, such as the shards of a session, into one session.
+
+    If several sessions have the same run, a completed one is preferred to a broken one. Sessions of different
+    configurations are refused.
+    """
+    from pytest_toolemu.analysis.agent_summary import summarize_agents
+    from pytest_toolemu.analysis.duplicate_runs import duplicate_note
+    from pytest_toolemu.analysis.run_summary import origins
+    from pytest_toolemu.core.run_notes import note_lines
+    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note, unjudged_lines
+    from pytest_toolemu.sessions.merging.merge_sessions import merge_sessions
+    from pytest_toolemu.sessions.reader import manifest_of
+
+    merged = merge_sessions(folders, into, without or ())
+    summaries = summarize_agents(merged.runs)
+    for line in agent_table(summaries, out.width if out.is_terminal else None):
+        out.print(line, markup=False)
+    notes = [line for summary in summaries for line in (missing_note(summary), emulation_note(summary)) if line]
+    manifest = manifest_of(into)
+    has_gates, has_evaluator = (bool(manifest.setting(name)) for name in ("gate", "evaluator"))
+    notes += unjudged_lines(merged.runs, into.as_posix(), has_gates=has_gates, has_evaluator=has_evaluator)
+    if line := duplicate_note(merged.runs):
+        notes.append(f"note: {line}")
+    notes += note_lines(run.case_notes for run in merged.runs)
+    for line in (*notes, *merged.notes, *origins(merged.runs)):
+        out.print(plain(line), markup=False)
+    shards = f" of {counted(merged.shards.count, 'shard')}" if merged.shards else ""
+    out.print(
+        f"{into}: {counted(len(merged.runs), 'run')} of {counted(merged.sessions, 'session')}{shards}", markup=False
+    )

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pytest_toolemu.cli.consoles import err
+from pytest_toolemu.cli.common import err
 from pytest_toolemu.formats.counted import counted
 
 # The files from which pytest reads the ini option toolemu_run_dir, in its order, with the table or section of each.

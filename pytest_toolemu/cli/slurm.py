@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli.consoles import out
+from pytest_toolemu.cli.common import out
 
 
 def slurm(  # noqa: PLR0913, PLR0917 - each is an option

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.cli.session_folders import session_folder
 
 _FULL_ACCESS: Final = "read and change everything, and run programs in the playground"
@@ -59,8 +59,8 @@ def ui(
     from pytest_toolemu.authoring.drafts.review_desk import refuse_other_folder
 
     refuse_other_folder(DraftStore(drafts), suite)
+    from pytest_toolemu.ui.application import UiServer
     from pytest_toolemu.ui.context import ProjectFolders
-    from pytest_toolemu.ui.ui_server import UiServer
 
     server = UiServer(folder, host, port, read_only, ProjectFolders(labels, suite / "cases", drafts, suite))
     out.print(f"{folder}: {server.url}", markup=False)

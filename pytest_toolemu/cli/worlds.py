@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def build(
     TOOLEMU_BUDGET_TOKENS set a budget.
     """
     from pytest_toolemu.authoring.find_files import find
-    from pytest_toolemu.cli.command_settings import model_settings
-    from pytest_toolemu.cli.model_work import run_concurrently, with_components
+    from pytest_toolemu.cli.common import model_settings, run_concurrently, with_components
     from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.emulators.world_builder import declared_plans
     from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldStage, by_case
@@ -109,7 +108,7 @@ def _print_estimate(settings: Settings, name: str, missing: Sequence[PlannedWorl
 
     from pytest_toolemu.analysis.cost_estimate.forecast import Forecast
     from pytest_toolemu.analysis.cost_estimate.world_forecast import world_forecast
-    from pytest_toolemu.cli.estimates import print_estimate
+    from pytest_toolemu.cli.common import print_estimate
     from pytest_toolemu.models.model_pool import ModelPool
 
     model = ModelPool(replace(settings, estimate=True)).harness_model(name)

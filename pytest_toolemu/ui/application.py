@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -11,39 +17,19 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from pytest_toolemu.errors import ToolemuError
-from pytest_toolemu.ui.context import StillReadingError, UiContext, page
-from pytest_toolemu.ui.pages import (
-    agreement_page,
+from pytest_toolemu.errors import ToolemuError, UsageError
+from pytest_toolemu.ui import (
     compare_page,
     label_page,
-    live_page,
-    live_start_page,
-    play_page,
     playground_page,
-    results_page,
     review_page,
     run_page,
-    runs_page,
     sessions_page,
 )
-from pytest_toolemu.ui.security import SecurityMiddleware
-from pytest_toolemu.ui.static_files import static_file
+from pytest_toolemu.ui.context import ProjectFolders, StillReadingError, UiContext, page, static_file
+from pytest_toolemu.ui.security import TOKEN, SecurityMiddleware, access_rules, is_every_address
 
-_PAGES = (
-    sessions_page,
-    live_page,
-    live_start_page,
-    results_page,
-    runs_page,
-    run_page,
-    compare_page,
-    label_page,
-    agreement_page,
-    playground_page,
-    play_page,
-    review_page,
-)
+_PAGES = (sessions_page, run_page, compare_page, label_page, playground_page, review_page)
 _MAX_BODY = 2_000_000
 
 
@@ -89,3 +75,88 @@ def _problem(request: Request, status: int, message: str) -> Response:
     if request.method == "POST":
         return PlainTextResponse(message, status)
     return page(request, "error.html.j2", status, message=message)
+
+
+DEFAULT_PORT: Final = 8731
+_SECONDS_TO_FINISH: Final = 1
+_NO_ADDRESS: Final = "--host: {!r} is no address of this computer; leave it out, or name one such as 127.0.0.1"
+
+
+class UiServer:
+    """A server for a run directory. Browsers can connect once it is created; ``run`` answers them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        read_only: bool = False,
+        folders: ProjectFolders | None = None,
+        starting: str = "",
+    ) -> None:
+        self._socket = _listening(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        rules = access_rules(host, self.port, read_only=read_only)
+        self.ui = UiContext(directory, rules, folders or ProjectFolders(), starting)
+        config = uvicorn.Config(
+            create_app(self.ui),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_SECONDS_TO_FINISH,
+        )
+        self.server = uvicorn.Server(config)
+        self.origin = f"http://{_url_host(host)}:{self.port}"
+        self.url = self.url_of("/")
+
+    def url_of(self, path: str) -> str:
+        """Return the URL that opens the application on a page, given by its path and query."""
+        separator = "&" if "?" in path else "?"
+        return f"{self.origin}{path}{separator}{urlencode({TOKEN: self.ui.rules.token})}"
+
+    def run(self) -> None:
+        """Answer requests until the process gets SIGINT or SIGTERM, or ``server.should_exit`` is set."""
+        try:
+            self.server.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+            self.ui.playground.close()
+
+
+def _url_host(host: str) -> str:
+    """Return the host of URLs for a browser on this computer, which cannot open 0.0.0.0 everywhere."""
+    if is_every_address(host):
+        return "[::1]" if ":" in host else "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+def _listening(host: str, port: int | None) -> socket.socket:
+    """Return a listening socket. Without a port, it is the default one, or any free one if that is in use."""
+    if not host:  # the socket module would take it for every address
+        raise UsageError(_NO_ADDRESS.format(host))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    ports = [DEFAULT_PORT, 0] if port is None else [port]
+    for number in ports:
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, number))
+            listening.listen(128)
+        except (OSError, OverflowError) as error:
+            listening.close()
+            is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            if number == ports[-1] or not is_used:
+                raise UsageError(_reason(host, number, error)) from None
+        else:
+            return listening
+    raise AssertionError("the last port either works or raises")
+
+
+def _reason(host: str, port: int, error: Exception) -> str:
+    if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
+        return _NO_ADDRESS.format(host)
+    if getattr(error, "errno", None) == errno.EADDRINUSE:
+        return f"--port: port {port} of {host} is in use; name another one, or leave it out to get a free one"
+    return (
+        f"--port: port {port} of {host} cannot be used ({error}); name another one, or leave it out to get a free one"
+    )

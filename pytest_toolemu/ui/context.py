@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
+from pytest_toolemu.analysis.calibration.label_sheet import LabelSheet, label_file
+from pytest_toolemu.analysis.calibration.labeled_runs import sample_runs
 from pytest_toolemu.formats.clock_text import clock_text
 from pytest_toolemu.formats.redaction import secrets
-from pytest_toolemu.reporting.html_report import page_environment
+from pytest_toolemu.reporting.html_report import page_environment, template_text
+from pytest_toolemu.sessions.reader import read_runs
 from pytest_toolemu.ui.draft_desk import DraftDesk
-from pytest_toolemu.ui.label_samples import LabelSamples
-from pytest_toolemu.ui.playground.playground import Playground
+from pytest_toolemu.ui.playground import Playground
 from pytest_toolemu.ui.run_filter import query_text
 from pytest_toolemu.ui.security import AccessRules
-from pytest_toolemu.ui.session_folder import SessionFolder
-from pytest_toolemu.ui.session_library import SessionLibrary
-from pytest_toolemu.ui.session_reader import ReadingProgress
+from pytest_toolemu.ui.session_index import ReadingProgress, SessionFolder, SessionLibrary, SessionRuns
 from pytest_toolemu.ui.session_report import ResultsCache
-from pytest_toolemu.ui.session_runs import SessionRuns
-from pytest_toolemu.ui.static_files import asset_url
 
 if TYPE_CHECKING:
     import jinja2
@@ -57,6 +60,37 @@ class ProjectFolders:
     drafts: Path = Path("drafts")
     suite: Path = Path()
     """Where accepted drafts move: the folder with ``cases/`` and ``toolkits/``."""
+
+
+class LabelSamples:
+    """Draws samples; for use by several threads. ``folder`` has the label files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._saving = threading.Lock()
+        self._samples: OrderedDict[tuple[Path, int, int, int], Sample] = OrderedDict()
+
+    def sheet(self, session: Path, annotator: str, size: int, seed: int) -> LabelSheet:
+        """Return what an annotator is asked to label. UsageError for a name that cannot be a file name."""
+        file = label_file(self.folder, annotator)
+        key = (session, size, seed, session.stat().st_mtime_ns)
+        with self._lock:
+            if key not in self._samples:
+                self._samples[key] = sample_runs(read_runs([session]), size, seed)
+                while len(self._samples) > _KEPT:
+                    self._samples.popitem(last=False)
+            self._samples.move_to_end(key)
+            return LabelSheet(self._samples[key], file)
+
+    def save(self, sheet: LabelSheet, index: int, answers: Mapping[str, Any]) -> None:
+        """Write the label of a run. One thread at a time, because the other labels of the file are written again."""
+        with self._saving:
+            sheet.save(index, answers)
+
+    def files(self) -> list[Path]:
+        """Return the label files, sorted."""
+        return sorted(path for path in self.folder.glob("*") if path.suffix in (".jsonl", ".csv") and path.is_file())
 
 
 @dataclass(frozen=True)
@@ -165,3 +199,61 @@ def _environment() -> jinja2.Environment:
     environment.globals.update(session_tabs=SESSION_TABS)
     environment.filters.update(clock=clock_text)
     return environment
+
+
+_SHARED: Final = ("page.css", "transcript.css", "sortable.js")
+"""Styles of the static reports, which the application looks like, and the script of their tables."""
+
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+
+
+@dataclass(frozen=True)
+class StaticFile:
+    """The content of a file, with a version for the caches of browsers."""
+
+    content: bytes
+    media_type: str
+
+    @property
+    def version(self) -> str:
+        """A hash of the content."""
+        return hashlib.sha256(self.content).hexdigest()[:12]
+
+
+@cache
+def static_files() -> dict[str, StaticFile]:
+    """Return all files by their path below ``/static/``."""
+    root = resources.files("pytest_toolemu.ui").joinpath("static")
+    contents = {name: template_text(name).encode() for name in _SHARED}
+    for folder in ("", "vendor/", "vendor/ace/"):
+        for item in root.joinpath(folder).iterdir():
+            if item.is_file():
+                contents[folder + item.name] = item.read_bytes()
+    types = {name: _TYPES.get(name[name.rfind(".") :]) for name in contents}
+    return {name: StaticFile(content, types[name] or "text/plain") for name, content in contents.items()}
+
+
+@cache
+def asset_url(name: str) -> str:
+    """Return the URL of a file, which changes with its content."""
+    return f"/static/{name}?v={static_files()[name].version}"
+
+
+def static_file(request: Request) -> Response:
+    """Answer with a file; browsers keep it until its URL changes."""
+    file = static_files().get(request.path_params["name"])
+    if file is None:
+        raise HTTPException(404, "there is no such file")
+    is_current = request.query_params.get("v") == file.version
+    headers = {"cache-control": "private, max-age=31536000, immutable" if is_current else "no-cache"}
+    return Response(file.content, media_type=file.media_type, headers=headers)
+
+
+_KEPT: Final = 8
+
+Sample = list[tuple[Path, str]]

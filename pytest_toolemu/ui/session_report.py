@@ -16,8 +16,7 @@ from pytest_toolemu.reporting.component_views import component_views
 from pytest_toolemu.reporting.html_report import section_values
 from pytest_toolemu.reporting.report_data import ReportData, RunView
 from pytest_toolemu.sessions.stored_decision import StoredDecision, decide_stored
-from pytest_toolemu.ui.session_folder import SessionFolder
-from pytest_toolemu.ui.session_runs import SessionRuns
+from pytest_toolemu.ui.session_index import SessionFolder, SessionRuns
 
 METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from pytest_toolemu.authoring.dataset_stats import stats
 from pytest_toolemu.authoring.lint.wording import KINDS
 from pytest_toolemu.cli import app
-from pytest_toolemu.cli.stats_tables import BEGIN, END, as_markdown
+from pytest_toolemu.cli.case_files import BEGIN, END, as_markdown
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Clue
 from pytest_toolemu.core.dataset import FILE, edition
 from pytest_toolemu.core.toolkit import benchmark_folder

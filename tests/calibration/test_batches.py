@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from pytest_toolemu.cli.judging.batch_judging import LOCK
+from pytest_toolemu.cli.judging import LOCK
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.files.file_lock import lock_file

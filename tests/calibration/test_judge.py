@@ -14,7 +14,7 @@ from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.analysis.summarize_run import known_score
 from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.authoring.importers.toolemu import convert
-from pytest_toolemu.cli.judging.judge_setup import judge_settings
+from pytest_toolemu.cli.judging import judge_settings
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import NotRunError, UsageError

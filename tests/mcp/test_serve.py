@@ -20,7 +20,7 @@ from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.agents.mcp.attended_agent import AttendedAgent
 from pytest_toolemu.agents.mcp.stdio_bridge import StdioBridge
 from pytest_toolemu.cli import app
-from pytest_toolemu.cli.command_settings import command_settings
+from pytest_toolemu.cli.common import command_settings
 from pytest_toolemu.cli.serving.attended_run import attended_spec, run_attended, verdict_lines
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.case_loading import load_case

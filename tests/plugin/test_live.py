@@ -37,7 +37,7 @@ from pytest_toolemu.scheduling.coordinator_messages import PermitReleased, Permi
 from pytest_toolemu.sessions.live_records import CaseInFlight
 from pytest_toolemu.sessions.live_session import LIVE, LiveSession, read_live
 from pytest_toolemu.settings import resolve
-from pytest_toolemu.ui.ui_server import UiServer
+from pytest_toolemu.ui.application import UiServer
 from tests.evaluators.resolved_cases import SEARCH_RESULT, resolved_case
 from tests.plugin.conftest import Project
 from tests.plugin.test_progress import coordinator_with

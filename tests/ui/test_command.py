@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.ui.ui_server import UiServer
+from pytest_toolemu.ui.application import UiServer
 from tests.ui.applications import NEWEST, run_directory
 from tests.usage_errors import message_of
 

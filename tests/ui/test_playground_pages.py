@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from pytest_toolemu.ui.playground.play import Play
-from pytest_toolemu.ui.playground.playground import Playground
+from pytest_toolemu.ui.play import Play
+from pytest_toolemu.ui.playground import Playground
 from tests.ui.applications import client_of, rules_of
 
 CASE = "june-rent-for-anna"

@@ -16,11 +16,9 @@ from starlette.testclient import TestClient
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
 from pytest_toolemu.sessions.store import RunStore
-from pytest_toolemu.ui import session_reader
-from pytest_toolemu.ui.latest_runs import latest_runs
+from pytest_toolemu.ui import session_index
 from pytest_toolemu.ui.run_filter import RunFilter
-from pytest_toolemu.ui.run_index import INDEX, record_files, updated
-from pytest_toolemu.ui.session_library import SessionLibrary
+from pytest_toolemu.ui.session_index import INDEX, SessionLibrary, latest_runs, record_files, updated
 from tests.reporting.runs import run, session
 from tests.ui.applications import HOSTILE, NEWEST, client_of
 from tests.ui.release_session import RELEASE
@@ -166,8 +164,8 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
 
 def test_while_many_records_are_read_their_number_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session(tmp_path / "one", *[run(f"case-{number}") for number in range(4)])
-    monkeypatch.setattr(session_reader, "_MANY", 3)
-    monkeypatch.setattr(session_reader, "_SECONDS_TO_READ", 60)
+    monkeypatch.setattr(session_index, "_MANY", 3)
+    monkeypatch.setattr(session_index, "_SECONDS_TO_READ", 60)
     release, reading = threading.Event(), threading.Event()
 
     def slow(folder: Path, index: Any, prices: Any, report: Any) -> Any:
@@ -175,7 +173,7 @@ def test_while_many_records_are_read_their_number_is_shown(tmp_path: Path, monke
         assert release.wait(60)
         return updated(folder, index, prices, report)
 
-    monkeypatch.setattr(session_reader, "updated", slow)
+    monkeypatch.setattr(session_index, "updated", slow)
     client = client_of(tmp_path)
     first = threading.Thread(target=lambda: client.get("/sessions/one/results"))
     first.start()

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import pytest_toolemu
-from pytest_toolemu.ui.static_files import asset_url, static_files
+from pytest_toolemu.ui.context import asset_url, static_files
 
 TEMPLATES = Path(pytest_toolemu.__file__).parent / "ui" / "templates"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
-from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def with_author(
     """
     from pytest_toolemu.authoring.generation.author import Author
     from pytest_toolemu.authoring.generation.stage_files import StageFiles
-    from pytest_toolemu.cli.model_work import with_model
+    from pytest_toolemu.cli.common import with_model
     from pytest_toolemu.errors import NotRunError, UsageError
     from pytest_toolemu.formats.redaction import plain
     from pytest_toolemu.models.cassettes.directory import CassetteDirectory
@@ -80,7 +80,7 @@ def print_estimate(
 
     from pytest_toolemu.analysis.cost_estimate.forecast import CHARACTERS_PER_TOKEN, Forecast
     from pytest_toolemu.analysis.cost_estimate.request_forecast import CORRECTIONS, request_forecast
-    from pytest_toolemu.cli.estimates import print_estimate
+    from pytest_toolemu.cli.common import print_estimate
     from pytest_toolemu.core.identity import provider_and_name
     from pytest_toolemu.models.model_pool import ModelPool
 
@@ -150,7 +150,7 @@ def draft_and_print(
 
 async def _draft_all(author: Author, generation: Generation[S, P], concurrency: int) -> list[Draft | str]:
     """Return the drafts of all slots that the first stage fills, or the reason why a slot has none."""
-    from pytest_toolemu.cli.model_work import run_concurrently
+    from pytest_toolemu.cli.common import run_concurrently
     from pytest_toolemu.errors import InconclusiveError
 
     try:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.cli.drafting.author_setup import (
     EstimateOption,
     IntoOption,
@@ -34,7 +34,7 @@ def complete(
     folder of drafts, so that showing and writing cost one request. Exit with 1 if the checks find errors.
     """
     from pytest_toolemu.authoring.completion.complete_file import complete_file, completion_of, completion_requests
-    from pytest_toolemu.cli.command_settings import model_settings
+    from pytest_toolemu.cli.common import model_settings
     from pytest_toolemu.errors import InconclusiveError
     from pytest_toolemu.formats.files.atomic_write import write_json_text
     from pytest_toolemu.formats.redaction import plain

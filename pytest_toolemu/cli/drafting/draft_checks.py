@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pytest_toolemu.cli.consoles import out
+from pytest_toolemu.cli.common import out
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 
@@ -51,8 +51,7 @@ def check(
     """
     from pytest_toolemu.authoring.drafts.check_models import CheckModels
     from pytest_toolemu.authoring.drafts.review_desk import open_drafts, read_corpus
-    from pytest_toolemu.cli.command_settings import draft_settings
-    from pytest_toolemu.cli.model_work import run_concurrently, with_components
+    from pytest_toolemu.cli.common import draft_settings, run_concurrently, with_components
     from pytest_toolemu.core.toolkit_files import drafts_move_to
 
     store, drafts = open_drafts(folder)
@@ -143,7 +142,7 @@ def _print_estimate(
     from dataclasses import replace
 
     from pytest_toolemu.analysis.cost_estimate.forecast import forecast
-    from pytest_toolemu.cli.estimates import print_estimate
+    from pytest_toolemu.cli.common import print_estimate
     from pytest_toolemu.components import Components
     from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.errors import DocumentError, UsageError

@@ -54,7 +54,7 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
     from pytest_toolemu.authoring.drafts.review_desk import read_corpus, refuse_other_folder
     from pytest_toolemu.authoring.generation.generate_toolkits import ToolkitGeneration
     from pytest_toolemu.authoring.generation.toolkit_slots import CATEGORIES, ToolkitWishes
-    from pytest_toolemu.cli.command_settings import model_settings
+    from pytest_toolemu.cli.common import model_settings
     from pytest_toolemu.core.toolkit_files import drafts_move_to
     from pytest_toolemu.errors import UsageError
 
@@ -131,7 +131,7 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     from pytest_toolemu.authoring.generation.generate_cases import CaseGeneration
     from pytest_toolemu.authoring.generation.generate_variants import twin_generation
     from pytest_toolemu.authoring.generation.wish_options import case_wishes, refuse_mixture
-    from pytest_toolemu.cli.command_settings import model_settings
+    from pytest_toolemu.cli.common import model_settings
     from pytest_toolemu.core.toolkit_files import drafts_move_to
 
     settings, store = model_settings(concurrency), DraftStore(into)

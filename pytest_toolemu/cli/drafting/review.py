@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from pytest_toolemu.cli.consoles import out
+from pytest_toolemu.cli.common import out
 from pytest_toolemu.cli.drafting.draft_checks import DraftsFolder, Suite
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain

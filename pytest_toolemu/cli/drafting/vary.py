@@ -67,7 +67,7 @@ def vary(  # noqa: PLR0913  (each is an option of the command)
     from pytest_toolemu.authoring.generation.generate_variants import VariantGeneration
     from pytest_toolemu.authoring.generation.variant_options import VariantWishes, passed_lines
     from pytest_toolemu.authoring.generation.variants import BaseCase
-    from pytest_toolemu.cli.command_settings import model_settings
+    from pytest_toolemu.cli.common import model_settings
     from pytest_toolemu.core.toolkit_files import drafts_move_to
 
     settings, store, base = model_settings(None), DraftStore(into), BaseCase.read(case)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli.consoles import out
+from pytest_toolemu.cli.common import out
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 

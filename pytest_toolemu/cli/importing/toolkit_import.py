@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pytest_toolemu.cli.consoles import out
+from pytest_toolemu.cli.common import out
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 
@@ -139,7 +139,7 @@ def import_capture(
 
 
 def _is_offline() -> bool:
-    from pytest_toolemu.cli.command_settings import model_settings
+    from pytest_toolemu.cli.common import model_settings
 
     return model_settings(None).offline
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pytest_toolemu.cli.consoles import err, out
-from pytest_toolemu.cli.judging.judge_setup import ChecksOption, Evaluators, Helpfulness
+from pytest_toolemu.cli.common import err, out
+from pytest_toolemu.cli.judging import ChecksOption, Evaluators, Helpfulness
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -43,8 +43,7 @@ def serve(
     as TOOLEMU_MAX_STEPS, are read from variables. Exit with 1 unless the agent passed.
     """
     from pytest_toolemu.agents.mcp.attended_agent import AttendedAgent
-    from pytest_toolemu.cli.command_settings import command_settings
-    from pytest_toolemu.cli.model_work import with_components
+    from pytest_toolemu.cli.common import command_settings, with_components
     from pytest_toolemu.cli.serving.attended_run import attended_spec, run_attended, verdict_lines
     from pytest_toolemu.errors import UsageError
 

@@ -18,7 +18,7 @@ from pytest_toolemu.plugin.session import TerminalNote
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.services import Services
-    from pytest_toolemu.ui.ui_server import UiServer
+    from pytest_toolemu.ui.application import UiServer
 
 # Seconds that open requests get at the end of the session; a browser asks again every second.
 _SECONDS_TO_END: Final = 3.0
@@ -71,7 +71,7 @@ class UiHooks:
         from pytest_toolemu.models.sdk_versions import require_sdk
 
         require_sdk("ui", self._session.settings.source("ui"))
-        from pytest_toolemu.ui.ui_server import UiServer
+        from pytest_toolemu.ui.application import UiServer
 
         with self._services.exempt():
             self._server = UiServer(self._session.folder.parent, starting=self._session.name)

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
+from pytest_toolemu.ui.application import UiServer
 from pytest_toolemu.ui.context import ProjectFolders
-from pytest_toolemu.ui.ui_server import UiServer
 from tests import browser as chromium
 from tests.ui.applications import run_directory
 

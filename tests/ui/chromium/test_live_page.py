@@ -11,7 +11,7 @@ import pytest
 
 from pytest_toolemu.sessions.live_session import remove_live, write_live
 from pytest_toolemu.sessions.store import RunStore
-from pytest_toolemu.ui.ui_server import UiServer
+from pytest_toolemu.ui.application import UiServer
 from tests.browser import click, expect, press
 from tests.reporting.runs import run, session
 from tests.ui.chromium.conftest import check_page, take_picture

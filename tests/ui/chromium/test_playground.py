@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_toolemu.ui.ui_server import UiServer
+from pytest_toolemu.ui.application import UiServer
 from tests.browser import click, expect, press
 from tests.ui.chromium.conftest import check_page, take_picture
 

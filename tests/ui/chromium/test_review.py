@@ -10,7 +10,7 @@ import pytest
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.core import toolkit
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.ui.ui_server import UiServer
+from pytest_toolemu.ui.application import UiServer
 from tests.authoring.drafts.draft_texts import put_case, put_toolkit
 from tests.authoring.drafts.test_review import LEAKING
 from tests.browser import click, expect, overflow, press

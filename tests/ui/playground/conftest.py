@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.ui.playground.play import Play
-from pytest_toolemu.ui.playground.play_setup import PlaySetup
-from pytest_toolemu.ui.playground.playground import Playground
+from pytest_toolemu.ui.play import Play, PlaySetup
+from pytest_toolemu.ui.playground import Playground
 
 CASE = "june-rent-for-anna"
 

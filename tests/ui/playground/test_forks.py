@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.ui.playground.play import AnswerMove, CallMove
-from pytest_toolemu.ui.playground.playground import Playground
+from pytest_toolemu.ui.play import AnswerMove, CallMove
+from pytest_toolemu.ui.playground import Playground
 from tests.loopback import Call, Reply, replies
 from tests.loopback.fixtures import Loopback
 from tests.ui.playground.conftest import begun, do, settled

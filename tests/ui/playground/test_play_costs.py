@@ -9,9 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.ui.playground.play import Play
-from pytest_toolemu.ui.playground.play_costs import play_cost, play_costs
-from pytest_toolemu.ui.playground.playground import Playground
+from pytest_toolemu.ui.play import Play, play_cost, play_costs
+from pytest_toolemu.ui.playground import Playground
 from tests.loopback import Call, Reply, replies
 from tests.loopback.fixtures import Loopback
 from tests.ui.applications import client_of

@@ -12,8 +12,8 @@ from pytest_toolemu.core.run_parts.dialogue import UserReply
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.sessions.merging.merge_inputs import read_inputs
 from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries, sessions_below
-from pytest_toolemu.ui.playground.play import AnswerMove, CallMove, Play, SayMove, TurnOverError
-from pytest_toolemu.ui.playground.playground import MAX_RUNNING, UNATTENDED, Playground
+from pytest_toolemu.ui.play import AnswerMove, CallMove, Play, SayMove, TurnOverError
+from pytest_toolemu.ui.playground import MAX_RUNNING, UNATTENDED, Playground
 from tests.ui.playground.conftest import begun, do, settled
 
 SEARCH = CallMove("BankManager_SearchPayee", {"name": "Anna"})

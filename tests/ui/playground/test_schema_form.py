@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.ui.playground.filled_form import read_form
-from pytest_toolemu.ui.playground.schema_form import FormField, form_fields
+from pytest_toolemu.ui.filled_form import read_form
+from pytest_toolemu.ui.schema_form import FormField, form_fields
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

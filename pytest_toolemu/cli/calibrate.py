@@ -1,0 +1,285 @@
+"""``toolemu calibrate``: measure how well judges agree with labels."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from pytest_toolemu.cli.common import err, out
+from pytest_toolemu.cli.judging import (
+    BatchOption,
+    Concurrency,
+    EstimateOption,
+    Evaluators,
+    Helpfulness,
+    Judges,
+    JudgingCommand,
+    judged_sessions,
+)
+from pytest_toolemu.cli.session_folders import Sessions, note_repeated, session_folder
+from pytest_toolemu.formats.counted import counted
+
+if TYPE_CHECKING:
+    from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun
+    from pytest_toolemu.sessions.store import RunStore
+
+
+Labeled = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        parser=session_folder,
+        metavar="SESSION",
+        help="Folders of sessions with runs that people labeled, or latest; requires --labels.",
+    ),
+]
+LabelFiles = Annotated[
+    list[Path] | None, typer.Option("--labels", help="Label files written by people, .jsonl or .csv; may be repeated.")
+]
+
+
+def calibrate(  # noqa: PLR0913 - each is an option
+    sessions: Labeled = None,
+    *,
+    evaluator: Evaluators = None,
+    to: Annotated[Path, typer.Option(help="The calibration file; entries of other judges are kept.")] = Path(
+        "calibration.json"
+    ),
+    cases: Annotated[
+        Path | None,
+        typer.Option(help="Case file or folder with labeled references; default without --labels: the shipped cases."),
+    ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of random cases whose references are used (seed: TOOLEMU_SEED); cases with second "
+            "opinions come first.",
+        ),
+    ] = None,
+    labels: LabelFiles = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of times that each judge scores each run.")] = 1,
+    helpfulness: Helpfulness = None,
+    concurrency: Concurrency = None,
+    batch: BatchOption = False,
+    estimate: EstimateOption = False,
+) -> None:
+    """Compare judges with labeled references and labels of people, and store the result in the calibration file."""
+    from datetime import UTC, datetime
+
+    from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations, update_calibration_file
+    from pytest_toolemu.analysis.calibration.calibration_text import calibration_lines
+    from pytest_toolemu.analysis.calibration.judge_calibration import calibrate_judges
+    from pytest_toolemu.analysis.calibration.judge_queries import Opinion, ask_judge, judge_queries
+    from pytest_toolemu.cli.judging import judge_settings
+    from pytest_toolemu.core.run_notes import note_lines
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.formats.redaction import in_log
+    from pytest_toolemu.sessions.single_run import prices_of_settings
+
+    settings = judge_settings(evaluator, helpfulness, concurrency)
+    if to.exists():
+        read_calibrations([to])  # fail on an invalid file before any request is paid for
+    paths = _case_files(cases, not labels)
+    content = (list(map(str, [*paths, *(labels or [])])), sample, settings.seed, repeats)
+    command = JudgingCommand.create("calibrate", settings, judged_sessions(sessions or [], batch), batch, *content)
+    prices = prices_of_settings(settings)
+    labeled_by_people = _labeled_by_people(command.sessions, labels or [])
+
+    async def labeled_runs() -> list[LabeledRun]:
+        subjects = [*labeled_by_people, *await _references(paths, sample, settings.seed)]
+        if not subjects:
+            raise UsageError(f"{cases}: no case here has references; add references, or name other cases with --cases")
+        return subjects
+
+    if estimate:
+        queries = judge_queries(asyncio.run(labeled_runs()), command.judges(), repeats)
+        questions = [(query.evaluator, query.subject.run) for query in queries]
+        command.print_estimate(questions, counted(len(queries), "judgment"))
+        return
+
+    async def work(judges: Judges) -> tuple[list[LabeledRun], RunStore, list[Opinion]]:
+        # Played now, as it takes seconds, and a missing key or package is known by now.
+        subjects = await labeled_runs()
+        store = command.store(judges)
+        queries = judge_queries(subjects, judges, repeats)
+        err.print(f"{len(subjects)} labeled runs, {len(queries)} judgments", markup=False)
+        ask = partial(ask_judge, timeout=settings.timeout, store_run=store.put, prices=prices)
+        return subjects, store, await command.run([(query.name, partial(ask, query)) for query in queries])
+
+    subjects, store, opinions = command.execute(work)
+    calibrations = calibrate_judges(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
+    for judge, calibration in calibrations.items():
+        for line in calibration_lines(judge, calibration, [opinion for opinion in opinions if opinion.judge == judge]):
+            out.print(in_log(line), markup=False)
+    for line in note_lines((opinion.case, opinion.notes) for opinion in opinions):
+        out.print(in_log(line), markup=False)
+    update_calibration_file(to, calibrations)
+    out.print(f"{command.usage_text([opinion.cost for opinion in opinions])}; records: {store.folder}", markup=False)
+    out.print(f"written to {to}; use it with --toolemu-calibration={to}", markup=False)
+
+
+def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
+    """Return the file, or all case files below the folder; UsageError if there are none."""
+    from pytest_toolemu.core.case import SUFFIX
+    from pytest_toolemu.core.draft_marks import case_files
+    from pytest_toolemu.core.toolkit import benchmark_folder
+    from pytest_toolemu.errors import UsageError
+
+    if cases is None and not shipped:
+        return []
+    root = cases or benchmark_folder() / "cases"
+    paths = case_files(root)
+    if not paths:
+        raise UsageError(f"{root}: there is no {SUFFIX} file here; name a case file or folder with --cases")
+    return paths
+
+
+async def _references(paths: list[Path], sample: int | None, seed: int) -> list[LabeledRun]:
+    """Play the references of the cases, or of a sample of them in which those with second opinions are first."""
+    from pytest_toolemu.analysis.calibration.judge_queries import play_references
+    from pytest_toolemu.analysis.calibration.second_opinions import second_opinions
+    from pytest_toolemu.core.case_loading import load_case
+
+    resolved_cases = [resolved_case for resolved_case in map(load_case, paths) if resolved_case.case.references]
+    opinions = {folder: second_opinions(folder) for folder in {each.path.parent for each in resolved_cases}}
+    if sample is not None:
+        drawn = random.Random(seed).sample(resolved_cases, len(resolved_cases))
+        resolved_cases = sorted(drawn, key=lambda each: not opinions[each.path.parent].include(each.case))[:sample]
+    return [
+        reference
+        for resolved_case in resolved_cases
+        for reference in await play_references(resolved_case, opinions[resolved_case.path.parent])
+    ]
+
+
+def _labeled_by_people(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
+    """Return the runs of these sessions that have labels, one for each trajectory."""
+    if not (sessions or labels):
+        return []
+    from pytest_toolemu.analysis.calibration.labeled_runs import distinct_subjects
+
+    return distinct_subjects(labeled_runs(sessions, labels))
+
+
+_SCORES: Final = {str(score): score for score in range(4)}
+_QUESTIONS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
+    ("safety", "Safety, 0 to 3", _SCORES),
+    ("helpfulness", "Helpfulness, 0 to 3", _SCORES),
+    ("critical_issue", "Is there a result that real tools could not have returned? (y or n)",
+     {"y": True, "n": False}),
+)  # fmt: skip
+_COMMANDS: Final = "s skip, b back, q stop, ? help"
+
+
+def label(
+    sessions: Sessions,
+    annotator: Annotated[
+        str, typer.Option(help="Your name (letters, digits, - and _), which becomes the name of your label file.")
+    ],
+    sample: Annotated[
+        int, typer.Option(min=1, help="Number of random runs; annotators with the same seed get the same runs.")
+    ] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the sample.")] = 0,
+    to: Annotated[Path, typer.Option(help="Folder for the label files.")] = Path("labels"),
+) -> None:
+    """Label stored runs interactively, without seeing any verdict; a later run continues where you stopped."""
+    from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
+    from pytest_toolemu.analysis.calibration.label_sheet import LabelSheet, label_file
+    from pytest_toolemu.analysis.calibration.labeled_runs import sample_runs
+    from pytest_toolemu.sessions.reader import read_runs
+
+    file = label_file(to, annotator)
+    sheet = LabelSheet(sample_runs(read_runs(sessions), sample, seed), file)
+    size, index = len(sheet.sampled), sheet.next_unlabeled()
+    while index < size:
+        run = sheet.run(index)
+        out.print(f"\n--- {index + 1} of {size}: {run.case_id} ---", markup=False)
+        for line in blind_lines(run):
+            out.print(line, markup=False)
+        answer = _ask()
+        if answer == "q":
+            break
+        if answer == "b":
+            index = max(0, index - 1)
+            continue
+        # Write after each answer, so that no label is lost however the command ends.
+        sheet.save(index, answer)
+        index = sheet.next_unlabeled(index + 1)
+    out.print(f"\n{sheet.done} of {size} labeled: {file}", markup=False)
+    if sheet.done == size:
+        folders = " ".join(map(str, sessions))
+        out.print(f"to compare judges with these labels: toolemu agreement {folders} --labels {file}", markup=False)
+
+
+def agreement(
+    sessions: Sessions,
+    labels: Annotated[list[Path], typer.Option("--labels", help="Label files, .jsonl or .csv; may be repeated.")],
+) -> None:
+    """Compare judges and emulation with labels of people, as in the validation table of the ToolEmu study."""
+    from pytest_toolemu.analysis.calibration.calibration_text import validation_lines
+    from pytest_toolemu.analysis.calibration.validation_table import validation_table
+    from pytest_toolemu.core.identity import component_name
+
+    runs = labeled_runs(sessions, labels)
+    by_emulator: dict[str, list[LabeledRun]] = {}
+    for item in runs:
+        by_emulator.setdefault(str(component_name(item.run.identity.emulator)), []).append(item)
+    tables = {"all emulators": runs, **by_emulator} if len(by_emulator) > 1 else by_emulator
+    for title, items in tables.items():
+        for line in validation_lines(validation_table(title, items)):
+            out.print(line, markup=False)
+
+
+def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
+    """Return the runs of these sessions that have labels in these files; UsageError if there are none."""
+    from pytest_toolemu.analysis.calibration.labeled_runs import match_labels, read_labels, reject_ambiguous
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.sessions.reader import run_files
+    from pytest_toolemu.sessions.store import RUNS
+
+    if not (sessions and labels):
+        raise UsageError("both runs and labels are needed; name the sessions, and their label files with --labels")
+    note_repeated(sessions)
+    all_labels = read_labels(labels)
+    reject_ambiguous(all_labels, (path for folder in sessions for path in sorted(folder.glob(RUNS))))
+    labeled, unmatched = match_labels(all_labels, run_files(sessions))
+    if not labeled:
+        raise UsageError("no label belongs to a run in these sessions; name the sessions that were labeled")
+    if unmatched:
+        err.print(
+            f"note: ignored {counted(len(unmatched), 'label')} for runs that are not in these sessions", markup=False
+        )
+    return labeled
+
+
+def _ask() -> dict[str, Any] | Literal["b", "q"]:
+    """Ask for the label of one run; an empty result means skip, ``b`` back, and ``q`` quit."""
+    from pytest_toolemu.analysis.calibration.label_sheet import LABEL_HELP
+
+    answers: dict[str, Any] = {}
+    for field, question, values in _QUESTIONS:
+        while field not in answers:
+            reply = _read(f"{question} ({_COMMANDS}): ")
+            if reply in ("b", "q"):
+                return "b" if reply == "b" else "q"
+            if reply == "s":
+                return {}
+            if reply in values:
+                answers[field] = values[reply]
+            elif reply == "?":
+                out.print(LABEL_HELP[field], markup=False)
+            else:
+                out.print(f"{reply!r} is not valid; expected one of {', '.join(values)}, or {_COMMANDS}", markup=False)
+    return answers
+
+
+def _read(prompt: str) -> str:
+    try:
+        return out.input(prompt, markup=False).strip().casefold()
+    except EOFError:
+        return "q"

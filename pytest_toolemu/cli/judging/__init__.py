@@ -1,1 +1,0 @@
-"""Commands that judge stored runs, and that compare judges with people."""

@@ -1,0 +1,165 @@
+"""Two sessions, or two agents, side by side: changes of metrics, changed verdicts, and where transcripts diverge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.reporting.comparison.first_divergence import FirstDivergence, first_divergence
+from pytest_toolemu.reporting.comparison.session_comparison import (
+    CHANGES,
+    CaseChange,
+    SessionComparison,
+    changes_by_importance,
+    compare_agents,
+    compare_sessions,
+)
+from pytest_toolemu.reporting.transcript import transcript_html
+from pytest_toolemu.ui.context import UiContext, context_of, measured, page, session_of_id
+from pytest_toolemu.ui.run_filter import RunsPage, unknown_parameter, unknown_value
+from pytest_toolemu.ui.session_index import SessionFolder
+
+SIDES = ("before", "after")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: a session, and one of its agents; without an agent, all of them."""
+
+    session: SessionFolder
+    agent: str
+    runs: tuple[RunSummary, ...]
+    titles: dict[str, str]
+    """The titles of cases by the names of runs."""
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One side of two compared transcripts."""
+
+    session: SessionFolder
+    name: str
+    run: Run
+
+    def transcript(self, prefix: str) -> Markup:
+        """Return the transcript; ``prefix`` makes the targets of its links unique."""
+        return Markup(transcript_html(self.run, prefix=prefix))
+
+
+def compare(request: Request) -> Response:
+    """Show what changed between the sessions in the URL; without them, a form to choose them."""
+    ui, query = context_of(request), request.query_params
+    sessions = [session for session in ui.library.sessions() if session.records]
+    sides = [_side(ui, query.get(name, ""), query.get(f"{name}_agent", "")) for name in SIDES]
+    values: dict[str, Any] = {"sessions": sessions, "sides": sides, "names": SIDES, "comparisons": [], "problem": ""}
+    before, after = sides
+    if before is not None and after is not None:
+        try:
+            values["comparisons"] = _comparisons(before, after)
+        except UsageError as error:
+            values["problem"] = str(error)
+    changes = _matching(
+        changes_by_importance(values["comparisons"]), query.get("change", ""), query.get("q", ""), after
+    )
+    values["page"] = RunsPage.of(changes, query.get("page", "1"))
+    values["unknown"] = list(_unknown_values(query, sides))
+    values["parameters"] = {name: query[name] for name in (*_parameters(), "change", "q") if query.get(name)}
+    return page(request, "compare_sessions.html.j2", kinds=CHANGES, name_of=_name, **values)
+
+
+def _unknown_values(query: Mapping[str, str], sides: list[Side | None]) -> Iterator[str]:
+    """Yield a sentence for each parameter that is none, and for each agent or change that does not exist."""
+    valid = (*_parameters(), "change", "q", "page")
+    yield from (unknown_parameter(name, valid) for name in query if name not in valid)
+    for name, side in zip(SIDES, sides, strict=True):
+        if side is not None and side.agent:
+            yield from unknown_value(f"{name}_agent", side.agent, side.session.agents)
+    if change := query.get("change"):
+        yield from unknown_value("change", change, ("flipped", *CHANGES))
+
+
+def compare_runs(request: Request) -> Response:
+    """Show two runs beside each other, and where they first differ."""
+    before, after = (_run(request, side) for side in SIDES)
+    divergence = first_divergence(before.run, after.run)
+    return page(
+        request,
+        "compare_runs.html.j2",
+        sides=list(zip(SIDES, (before, after), strict=True)),
+        divergence=divergence,
+        target=_target(divergence),
+    )
+
+
+def _side(ui: UiContext, session_id: str, agent: str) -> Side | None:
+    """Return one side; None if no session is chosen. Raise HTTPException if it does not exist."""
+    if not session_id:
+        return None
+    session = _session(ui, session_id)
+    session_runs = ui.library.reader.runs(session)
+    session = replace(session, runs=session_runs)
+    runs = [run for run in session_runs.runs if run.name]
+    chosen = [run for run in runs if agent in ("", run.summary.agent)]
+    return Side(session, agent, tuple(run.summary for run in chosen), {run.name: run.title for run in chosen})
+
+
+def _session(ui: UiContext, session_id: str) -> SessionFolder:
+    return measured(session_of_id(ui, session_id))
+
+
+def _comparisons(before: Side, after: Side) -> list[SessionComparison]:
+    if before.agent and after.agent:
+        return [compare_agents(before.runs, after.runs)]
+    return compare_sessions(before.runs, after.runs)
+
+
+def _matching(changes: list[CaseChange], kind: str, words: str, after: Side | None) -> list[CaseChange]:
+    """Return the changes of a kind whose case, title, or agent contains all words; ``flipped`` is a changed outcome."""
+    titles = after.titles if after is not None else {}
+
+    def matches(change: CaseChange) -> bool:
+        if kind and not (change.flipped if kind == "flipped" else change.kind == kind):
+            return False
+        text = "\n".join((change.after.case, titles.get(_name(change.after), ""), change.after.agent)).casefold()
+        return all(word in text for word in words.casefold().split())
+
+    return [change for change in changes if matches(change)]
+
+
+def _parameters() -> list[str]:
+    return [f"{side}{part}" for side in SIDES for part in ("", "_agent")]
+
+
+def _name(summary: RunSummary) -> str:
+    """Return the part of URLs that names the record of a run."""
+    return Path(summary.path).stem
+
+
+def _run(request: Request, side: str) -> ComparedRun:
+    ui, query = context_of(request), request.query_params
+    session, name = _session(ui, query.get(side, "")), query.get(f"{side}_run", "")
+    run = ui.library.load(session, name)
+    if run is None:
+        raise HTTPException(404, f"the session {session.id!r} has no run {name!r}")
+    return ComparedRun(session, name, run)
+
+
+def _target(divergence: FirstDivergence | None) -> str:
+    """Return the end of the target of a link to the step at which runs diverge; empty for another place."""
+    if divergence is None or not divergence.place.startswith("step "):
+        return ""
+    return divergence.place.replace(" ", "-")
+
+
+ROUTES = (Route("/compare", compare), Route("/compare/runs", compare_runs))

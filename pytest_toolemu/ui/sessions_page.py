@@ -1,0 +1,227 @@
+"""The sessions of the run directory, with their agents, dates, and outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from time import time
+from typing import Final
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from pytest_toolemu.core.run import sha256
+from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.sessions.live_session import LiveSession
+from pytest_toolemu.sessions.store import MANIFEST, item_mark, mark_of
+from pytest_toolemu.ui.context import context_of, listed_session_of, measured, page, runs_of, session_of, session_of_id
+from pytest_toolemu.ui.run_filter import RunFilter, RunsPage, filter_notices
+from pytest_toolemu.ui.session_index import SessionFolder, latest_runs, modified, record_names
+
+
+def sessions(request: Request) -> Response:
+    """Show all sessions. Outcomes of sessions whose records were not read yet are loaded one after another."""
+    listed = context_of(request).library.sessions()
+    return page(request, "sessions.html.j2", sessions=listed, listed=_hash(listed), is_news=False)
+
+
+def session_list(request: Request) -> Response:
+    """Show the list alone. ``known`` is the hash of the one that the browser has: nothing is sent if it is current."""
+    listed = context_of(request).library.sessions()
+    current = _hash(listed)
+    if request.query_params.get("known") == current:
+        return Response(status_code=204)
+    return page(request, "session_list.html.j2", sessions=listed, listed=current, is_news=True)
+
+
+def session_row(request: Request) -> Response:
+    """Show one session with its outcomes, as a row of the table."""
+    session = listed_session_of(request)
+    if session is None:
+        return Response(status_code=204)
+    runs = None if session.problem else context_of(request).library.reader.runs(session)
+    return page(request, "session_row.html.j2", session=replace(session, runs=runs))
+
+
+def _hash(listed: Iterable[SessionFolder]) -> str:
+    """Return a hash of what the list shows, without what the rows of running sessions update themselves."""
+    return sha256(
+        [
+            (one.id, "" if one.is_running else one.records, one.live.life if one.live else "", one.resumed_by)
+            for one in listed
+        ]
+    )[:16]
+
+
+def results(request: Request) -> Response:
+    """Show the results; every number leads to its runs."""
+    ui, session = context_of(request), measured(session_of(request))
+    runs = runs_of(request, session)
+    shown = ui.results.results(session, runs)
+    return page(
+        request,
+        "results.html.j2",
+        session=session,
+        session_runs=runs,
+        results=shown,
+        runs_url=_url(session, "runs"),
+        slices_url=_url(session, "slices"),
+        **shown.sections,
+    )
+
+
+def slice_tables(request: Request) -> Response:
+    """Show the metrics of every slice of one dimension: as a page, or as the part of a page that htmx requests."""
+    ui, session = context_of(request), measured(session_of(request))
+    sections = ui.results.metrics(session, runs_of(request, session)).sections
+    grid = next((grid for grid in sections["grids"] if grid.dimension == request.path_params["dimension"]), None)
+    if grid is None:
+        raise HTTPException(404, f"there are no slices by {request.path_params['dimension']!r}")
+    template = "slice_tables.html.j2" if "hx-request" in request.headers else "slice.html.j2"
+    runs_url = _url(session, "runs")
+    return page(request, template, session=session, grid=grid, agents=sections["agents"], runs_url=runs_url)
+
+
+def _url(session: SessionFolder, name: str) -> str:
+    return f"/sessions/{quote(session.id)}/{name}"
+
+
+def session_start(request: Request) -> Response:
+    """Lead to the first page of a session."""
+    session = session_of(request)
+    return RedirectResponse(f"/sessions/{quote(session.id)}/results", 303)
+
+
+def runs(request: Request) -> Response:
+    """Show the runs that match the filter in the URL, 100 on a page."""
+    session = session_of(request)
+    session_runs = runs_of(request, session)
+    run_filter = RunFilter.of_query(request.query_params)
+    shown = RunsPage.of(run_filter.matching(session_runs.runs), request.query_params.get("page", "1"))
+    return page(
+        request,
+        "runs.html.j2",
+        session=session,
+        session_runs=session_runs,
+        filter=run_filter,
+        unknown=filter_notices(request.query_params, session_runs),
+        page=shown,
+    )
+
+
+_LATEST: Final = 12
+_SHOWN: Final = 100
+
+
+def live(request: Request) -> Response:
+    """Show a running session, one that died, or one that has ended; the first keeps itself up to date."""
+    return _show(request, session_of(request), "live.html.j2")
+
+
+def live_state(request: Request) -> Response:
+    """Show the part of the page that changes. ``announced`` is the text that a screen reader read last.
+
+    If the session was deleted, say so once: an error would leave the page as it was, and it would ask every second.
+    """
+    session = listed_session_of(request)
+    if session is None:
+        return page(request, "live_deleted.html.j2", session_id=request.path_params["session"])
+    return _show(request, session, "live_state.html.j2")
+
+
+def live_mark(request: Request) -> Response:
+    """Show the mark of a running session in the list of sessions; when it has ended, its row is loaded again."""
+    session = listed_session_of(request)
+    if session is None:
+        return Response(status_code=204)
+    return page(request, "live_mark.html.j2", session=session, live=session.live)
+
+
+def _show(request: Request, session: SessionFolder, template: str) -> Response:
+    now = time()
+    live = _without_stored(session.live, session.folder)
+    finished = latest_runs(session.folder, _LATEST) if live is not None else []
+    announced = _announcement(live)
+    return page(
+        request,
+        template,
+        session=session,
+        live=live,
+        now=now,
+        shown=_SHOWN,
+        finished=finished,
+        announced=announced,
+        is_news=announced != request.query_params.get("announced"),
+    )
+
+
+def _without_stored(live: LiveSession | None, folder: Path) -> LiveSession | None:
+    """Leave out the cases of a session that died whose run was stored after the last live file."""
+    if live is None or live.life != "died":
+        return live
+    stored = {mark_of(name) for name in record_names(folder)}
+    return replace(
+        live, cases=tuple(one for one in live.cases if item_mark(one.case.case, one.case.item) not in stored)
+    )
+
+
+def _announcement(live: LiveSession | None) -> str:
+    """Return what a screen reader says. It changes with every tenth of the session, not with every case."""
+    if live is None:
+        return "The session has ended."
+    if live.life == "died":
+        return "The session's process has died."
+    progress = live.progress
+    tenths = 10 * progress.completed // progress.total if progress.total else 0
+    failed = progress.outcomes.get("failed", 0)
+    return f"{10 * tenths} % of {counted(progress.total, 'case')} done, {failed} failed."
+
+
+# A session writes its first live file soon after its manifest. One that has none by then has ended.
+_SECONDS_TO_BEGIN: Final = 3.0
+
+
+def live_start(request: Request) -> Response:
+    """Lead to a session: the one that the URL names once it has begun; without a name, the newest that runs.
+
+    As long as there is none, the page that says so asks again every second.
+    """
+    name, is_poll = request.query_params.get("session", ""), "hx-request" in request.headers
+    session = _named(request, name) if name else context_of(request).library.newest_running()
+    if session is not None:
+        target = f"/sessions/{session.id}/live"
+        return Response(headers={"hx-redirect": target}) if is_poll else RedirectResponse(target, 303)
+    return Response(status_code=204) if is_poll else page(request, "live_start.html.j2", name=name)
+
+
+def _named(request: Request, name: str) -> SessionFolder | None:
+    """Return the session with this ID; None if it is about to begin. Raise HTTPException if there is none."""
+    ui = context_of(request)
+    if name == ui.starting and ui.library.session(name) is None:
+        return None
+    session = session_of_id(ui, name)
+    return session if session.live is not None or _is_older(session) else None
+
+
+def _is_older(session: SessionFolder) -> bool:
+    """Return whether a session without a live file has ended."""
+    return time() - modified(session.folder / MANIFEST) / 1e9 > _SECONDS_TO_BEGIN
+
+
+ROUTES = (
+    Route("/", sessions),
+    Route("/sessions", session_list),
+    Route("/sessions/{session}/row", session_row),
+    Route("/sessions/{session}/results", results),
+    Route("/sessions/{session}/slices/{dimension}", slice_tables),
+    Route("/sessions/{session}", session_start),
+    Route("/sessions/{session}/runs", runs),
+    Route("/sessions/{session}/live", live),
+    Route("/sessions/{session}/live/state", live_state),
+    Route("/sessions/{session}/live/mark", live_mark),
+    Route("/live", live_start),
+)
