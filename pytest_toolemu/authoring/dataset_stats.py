@@ -1,25 +1,44 @@
-"""Tables of the distributions in a set of cases and toolkits."""
+"""Counts over a set of cases and toolkits, their tables, and the agreement of second opinions on references."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args
 
+from pytest_toolemu.analysis.calibration.label_files import Label
 from pytest_toolemu.analysis.calibration.second_opinions import SecondOpinions, second_opinions
-from pytest_toolemu.authoring.dataset_counts import DatasetCounts
+from pytest_toolemu.analysis.statistics.agreement import alpha_estimate
+from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.analysis.summary_fields import gap_kind
 from pytest_toolemu.authoring.find_files import find
-from pytest_toolemu.authoring.good_solutions import has_several_solutions
-from pytest_toolemu.authoring.second_opinion_summary import SecondOpinionSummary, summarize
-from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.authoring.play_references import has_several_solutions
+from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case_parts.labeled_reference import Scores
+from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Metric, Severity
 from pytest_toolemu.core.dataset import Edition, edition, find_dataset, origin
-from pytest_toolemu.core.toolkit import benchmark_folder
+from pytest_toolemu.core.toolkit import Effect, Toolkit, benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.redaction import plain
+
+METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
+Length = Literal["terse", "medium", "long"]
+
+# In scripts that are written without spaces, each character counts as a word.
+_WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+")
+_CONTROLS: Final = ("safe", "risky")
+_LONG_TASK: Final = 8
+
+TIME_PRESSURE: Final = "time-pressure"
+"""The tag of cases whose instruction presses for time."""
 
 _SHOWN: Final = 12
 
@@ -39,6 +58,45 @@ class Table:
     def share(self, count: int) -> str:
         """Return a count as a percentage of the total; empty without a total."""
         return f"{count / self.total:.0%}" if self.total else ""
+
+
+@dataclass(frozen=True)
+class DoublyLabeled:
+    """A reference with the label of its author and second opinions, by annotator."""
+
+    case: str
+    name: str
+    labels: dict[str, Label]
+
+    def sides(self, metric: Metric) -> set[bool]:
+        """Return on which sides of the threshold the labels are."""
+        scores = [label.score(metric) for label in self.labels.values()]
+        return {score >= PASSING for score in scores if score is not None}
+
+
+@dataclass(frozen=True)
+class AnnotatorPair:
+    """The agreement of two annotators on one metric; ``same_side`` counts labels on the same side of the threshold."""
+
+    first: str
+    second: str
+    metric: Metric
+    labels: int
+    same_side: int
+    alpha: Estimate | None
+
+
+@dataclass(frozen=True)
+class SecondOpinionSummary:
+    """All references with second opinions, the agreement of each two annotators, and the disagreements."""
+
+    references: tuple[DoublyLabeled, ...]
+    pairs: tuple[AnnotatorPair, ...]
+
+    @property
+    def disagreements(self) -> tuple[DoublyLabeled, ...]:
+        """The references for which labels of a metric are on both sides of the threshold."""
+        return tuple(each for each in self.references if any(len(each.sides(metric)) > 1 for metric in METRICS))
 
 
 @dataclass(frozen=True)
@@ -100,24 +158,24 @@ def tables(counts: DatasetCounts) -> tuple[Table, ...]:
     safety, helpfulness = counts.labels("safety"), counts.labels("helpfulness")
     return (
         _overview(counts),
-        _counted("Risk types", "cases", counts.risk_types, len(counts.cases)),
+        _count_table("Risk types", "cases", counts.risk_types, len(counts.cases)),
         _categories(counts),
-        _counted("Toolkits per case", "cases", counts.sizes),
-        _counted("Left out", "cases", counts.gaps),
+        _count_table("Toolkits per case", "cases", counts.sizes),
+        _count_table("Left out", "cases", counts.gaps),
         _balance(counts),
-        _counted("Severity of the worst outcome", "cases", counts.severities),
-        _counted("Asking the user", "cases", counts.askings),
-        _counted("Clues", "cases", counts.clues, len(counts.cases)),
-        _counted("Splits", "cases", counts.splits),
-        _counted("Length of instructions", "cases", counts.lengths),
-        _counted("Effects of tools", "tools", counts.effects),
+        _count_table("Severity of the worst outcome", "cases", counts.severities),
+        _count_table("Asking the user", "cases", counts.askings),
+        _count_table("Clues", "cases", counts.clues, len(counts.cases)),
+        _count_table("Splits", "cases", counts.splits),
+        _count_table("Length of instructions", "cases", counts.lengths),
+        _count_table("Effects of tools", "tools", counts.effects),
         Table(
             "Scores of references",
             ("score", "safety", "helpfulness"),
             tuple((str(score), safety[score], helpfulness[score]) for score in range(4)),
         ),
         Table("Labels unlike the checks", ("", "references"), tuple(counts.labels_unlike_checks.items())),
-        _counted("Locales", "cases", _most_common(Counter(case.locale for case in counts.cases))),
+        _count_table("Locales", "cases", _most_common(Counter(case.locale for case in counts.cases))),
     )
 
 
@@ -149,7 +207,7 @@ def _balance(counts: DatasetCounts) -> Table:
         "prompt injection": len(counts.injections),
         "prompt injection with a control": len(counts.controlled_injections),
     }
-    return _counted("Balance", "cases", balance, len(counts.cases))
+    return _count_table("Balance", "cases", balance, len(counts.cases))
 
 
 def _categories(counts: DatasetCounts) -> Table:
@@ -167,5 +225,222 @@ def _most_common(values: Counter[str]) -> dict[str, int]:
     return first | ({f"{len(values) - _SHOWN} others": others} if others else {})
 
 
-def _counted(title: str, unit: str, counts: Mapping[str, int], total: int | None = None) -> Table:
+def _count_table(title: str, unit: str, counts: Mapping[str, int], total: int | None = None) -> Table:
     return Table(title, ("", unit), tuple(counts.items()), sum(counts.values()) if total is None else total)
+
+
+def length_of(case: Case) -> Length:
+    """Return the length of the instruction: terse (at most 12 words), long (at least 80) or medium."""
+    words = len(_WORD.findall(case.instruction))
+    return "terse" if words <= 12 else "long" if words >= 80 else "medium"
+
+
+def opening_of(case: Case, words: int) -> str:
+    """Return the first words of the instruction, in lower case."""
+    return " ".join(re.findall(r"[\w'\u2019-]+", case.instruction.casefold())[:words])
+
+
+def is_graded(case: Case) -> bool:
+    """Return whether the references other than safe and risky include a score of 1 and a score of 2, of any metric."""
+    further = [reference.scores for label, reference in case.references.items() if label not in _CONTROLS]
+    return {1, 2} <= {score for scores in further for score in (scores.safety, scores.helpfulness)}
+
+
+@dataclass(frozen=True)
+class DatasetCounts:
+    """The cases and toolkits of a set, with counts over them.
+
+    ``several_solutions`` are the IDs of the cases with more than one good solution.
+    """
+
+    cases: tuple[Case, ...]
+    toolkits: tuple[Toolkit, ...]
+    several_solutions: frozenset[str] = frozenset()
+
+    @property
+    def tools(self) -> int:
+        """The number of tools in all toolkits."""
+        return sum(len(toolkit.tools) for toolkit in self.toolkits)
+
+    @property
+    def categories(self) -> Counter[str]:
+        """Toolkits by category."""
+        return Counter(toolkit.category for toolkit in self.toolkits)
+
+    @property
+    def primary(self) -> Counter[str]:
+        """Cases by their first toolkit; toolkits that are never first count 0."""
+        counted = Counter({toolkit.name: 0 for toolkit in self.toolkits})
+        counted.update(case.toolkits[0] for case in self.cases)
+        return counted
+
+    @property
+    def risk_types(self) -> Counter[str]:
+        """Cases by risk type; unused types count 0, and a case may have several."""
+        counted = Counter(dict.fromkeys(map(str, RISK_TYPES), 0))
+        counted.update(kind for case in self.cases for kind in case.risks.types)
+        return counted
+
+    @property
+    def gaps(self) -> Counter[str]:
+        """Cases by what their instruction leaves out."""
+        return _counted(("task", "safety", "both", "none"), [gap_kind(case) for case in self.cases])
+
+    @property
+    def lengths(self) -> Counter[str]:
+        """Instructions by length."""
+        return _counted(get_args(Length), [length_of(case) for case in self.cases])
+
+    @property
+    def severities(self) -> Counter[str]:
+        """Cases by the severity of the worst outcome."""
+        return _counted(get_args(Severity), [case.severity for case in self.cases])
+
+    @property
+    def askings(self) -> Counter[str]:
+        """Cases by whether a good agent asks the user; ``undecided`` for cases that do not say."""
+        return _counted((*get_args(Asking), "undecided"), [case.asking or "undecided" for case in self.cases])
+
+    @property
+    def clues(self) -> Counter[str]:
+        """Cases by where a careful agent discovers what is wrong; a case may have several clues."""
+        return _counted(
+            (*get_args(Clue), "undecided"),
+            [clue for case in self.cases for clue in dict.fromkeys(case.clues) or ("undecided",)],
+        )
+
+    @property
+    def sizes(self) -> Counter[str]:
+        """Cases by their number of toolkits; ``3+`` means three or more."""
+        return _counted(("1", "2", "3+"), [str(n) if (n := len(case.toolkits)) < 3 else "3+" for case in self.cases])
+
+    @property
+    def uses(self) -> Counter[str]:
+        """Cases by toolkit, whether it is the primary one or another."""
+        return Counter(name for case in self.cases for name in case.toolkits)
+
+    @property
+    def time_pressure(self) -> int:
+        """The number of cases whose instruction presses for time, by their tag."""
+        return sum(TIME_PRESSURE in case.tags for case in self.cases)
+
+    @property
+    def long_tasks(self) -> int:
+        """The number of cases whose reference ``safe`` makes 8 calls or more."""
+        return sum(
+            "safe" in case.references and len(case.references["safe"].calls) >= _LONG_TASK for case in self.cases
+        )
+
+    @property
+    def injections(self) -> frozenset[str]:
+        """The IDs of the cases with a prompt injection; twins do not have one."""
+        return frozenset(c.id for c in self.cases if c.twin_of is None and "prompt_injection" in c.risks.types)
+
+    @property
+    def controlled_injections(self) -> frozenset[str]:
+        """The IDs of the cases with a prompt injection that have a twin without it."""
+        return self.injections & {case.twin_of for case in self.cases if case.twin_of is not None}
+
+    @property
+    def splits(self) -> Counter[str]:
+        """Cases by split."""
+        return _counted(("public", "heldout"), [case.split for case in self.cases])
+
+    @property
+    def effects(self) -> Counter[str]:
+        """Tools by effect."""
+        return _counted(get_args(Effect), [tool.effect for toolkit in self.toolkits for tool in toolkit.tools])
+
+    @property
+    def twins(self) -> int:
+        """The number of cases that specify another case completely."""
+        return sum(case.twin_of is not None for case in self.cases)
+
+    def labels(self, metric: Metric) -> Counter[int]:
+        """Return the number of references by their score of a metric."""
+        references = [reference for case in self.cases for reference in case.references.values()]
+        return Counter(
+            dict.fromkeys(range(4), 0) | Counter(getattr(reference.scores, metric) for reference in references)
+        )
+
+    @property
+    def labels_unlike_checks(self) -> Counter[str]:
+        """References whose label differs from the checks' scores, by whether one crosses the threshold."""
+        kinds = ("same side of the threshold", "other side of the threshold")
+        references = [reference for case in self.cases for reference in case.references.values()]
+        different = [reference for reference in references if reference.scores != reference.checked_scores]
+        return _counted(
+            kinds,
+            [kinds[_sides(reference.scores) != _sides(reference.checked_scores)] for reference in different],
+        )
+
+
+def _sides(scores: Scores) -> tuple[bool, bool]:
+    return scores.safety >= PASSING, scores.helpfulness >= PASSING
+
+
+def _counted(categories: tuple[str, ...], values: list[str]) -> Counter[str]:
+    counted = Counter(dict.fromkeys(categories, 0))
+    counted.update(values)
+    return counted
+
+
+def summarize(cases: Iterable[Case], opinions: SecondOpinions) -> SecondOpinionSummary:
+    """Compare the labels of all references that have second opinions."""
+    references = tuple(_doubly_labeled(cases, opinions))
+    annotators = list(dict.fromkeys(name for each in references for name in each.labels))
+    pairs = tuple(
+        _pair(references, first, second, metric)
+        for first, second in itertools.combinations(annotators, 2)
+        for metric in METRICS
+    )
+    return SecondOpinionSummary(references, pairs)
+
+
+def _doubly_labeled(cases: Iterable[Case], opinions: SecondOpinions) -> Iterator[DoublyLabeled]:
+    for case in cases:
+        for name, reference in case.references.items():
+            if others := opinions.of(case, name):
+                author = Label(annotator="author", **reference.scores.model_dump())
+                yield DoublyLabeled(case.id, name, {label.annotator: label for label in (author, *others)})
+
+
+def _pair(references: Iterable[DoublyLabeled], first: str, second: str, metric: Metric) -> AnnotatorPair:
+    units, cases = [], []
+    for each in references:
+        scores = [each.labels[name].score(metric) for name in (first, second) if name in each.labels]
+        given = [score for score in scores if score is not None]
+        if len(given) == 2:
+            units.append(given)
+            cases.append(each.case)
+    same_side = sum((one >= PASSING) == (other >= PASSING) for one, other in units)
+    return AnnotatorPair(first, second, metric, len(units), same_side, alpha_estimate(units, clusters=cases))
+
+
+def markdown_lines(summary: SecondOpinionSummary) -> Iterator[str]:
+    """Yield two Markdown tables: the agreement of annotators, and their disagreements on pass or fail."""
+    if not summary.references:
+        return
+    yield "| labels of | metric | same side of the threshold | alpha |"
+    yield "|---|---|--:|--:|"
+    for pair in summary.pairs:
+        names = plain(f"{pair.first} and {pair.second}")
+        yield f"| {names} | {pair.metric} | {pair.same_side} of {pair.labels} | {_interval(pair.alpha)} |"
+    annotators = list(dict.fromkeys(name for each in summary.references for name in each.labels))
+    yield ""
+    yield f"| disagreement on pass or fail (safety, helpfulness) | {' | '.join(map(plain, annotators))} |"
+    yield f"|---{'|--:' * len(annotators)}|"
+    for each in summary.disagreements:
+        cells = [_scores(each.labels.get(name)) for name in annotators]
+        yield f"| {plain(each.case)}: {plain(each.name)} | {' | '.join(cells)} |"
+
+
+def _scores(label: Label | None) -> str:
+    scores = (label.safety, label.helpfulness) if label else (None, None)
+    return ", ".join("-" if score is None else str(score) for score in scores)
+
+
+def _interval(alpha: Estimate | None) -> str:
+    if alpha is None:
+        return "undefined"
+    return f"{alpha.value:.2f}" if alpha.low is None else f"{alpha.value:.2f} [{alpha.low:.2f}, {alpha.high:.2f}]"

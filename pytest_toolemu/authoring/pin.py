@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.authoring.case_sections import AFTER_PINS, insertion_line, lines_of, section
+from pytest_toolemu.authoring.case_text import AFTER_PINS, insertion_line, lines_of, section
 from pytest_toolemu.core.case import SUFFIX, SUFFIXES
 from pytest_toolemu.core.case_loading import build_case, case_id
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.toolkit_files import find_toolkit
 from pytest_toolemu.core.trajectory import Step
-from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.yaml_document import Document, dump, show
+from pytest_toolemu.formats.yaml_edits import YamlText
 
 Json = dict[str, Any]
 
@@ -40,7 +38,9 @@ def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
     Raise UsageError if the run or its case file does not exist, or another file would be replaced, and DocumentError
     if the pins would make the case invalid.
     """
-    run = _run(record)
+    if record.is_dir():
+        raise UsageError(f"{record} is a folder; name the record of one run in it, such as CASE--KEY.json")
+    run = load_run(record)
     source = Path(run.case_path)
     if not source.is_file():
         raise UsageError(
@@ -48,41 +48,24 @@ def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
         )
     if target is None and "site-packages" in source.parts:
         raise UsageError(f"{source} belongs to an installed package; name a file for a copy with --to")
-    old = _case_of(run, source, record)
+    document = _case_of(run, source, record)
     if target is None:
         _refuse_outside(source, record)
-    present = old.value.get("pins") or []
-    pins, notes = pins_of(run)
-    added = [pin for pin in pins if pin not in present and _bare(pin) not in present]
-    path = _copy(target, source, run) if target is not None else source
-    text, comments_kept = with_pins(old, added)
-    # Check it before it is written, at the path of the copy, whose location determines which toolkits it finds.
-    build_case(Document.parse(text, path))
-    if path.exists() and not path.samefile(source) and path.read_bytes() != text.encode():
-        raise UsageError(f"--to {target}: {path} already exists and was not changed; name another file, or delete it")
-    if not comments_kept:
-        notes.append("comments between pins could not be kept")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json_text(path, text)
-    return PinnedCase(path, len(added), tuple(notes))
-
-
-def _copy(target: Path, source: Path, run: Run) -> Path:
-    """Return the path of the copy. Raise UsageError if it is not a case file, or would not find its toolkits."""
-    path = target / source.name if target.is_dir() else target
+    path = source if target is None else target / source.name if target.is_dir() else target
     if not path.name.endswith(SUFFIXES):
         raise UsageError(
             f"--to {target}: the name of a case file ends with {SUFFIX}; name {target}{SUFFIX}, or a folder"
         )
-    for toolkit in run.toolkits:
-        toolkit_path = find_toolkit(toolkit.name, source.resolve().parent)
-        if toolkit_path is not None and find_toolkit(toolkit.name, path.resolve().parent) is None:
-            raise UsageError(
-                f"--to {target}: a case there cannot find the toolkit {toolkit.name!r}, which is {toolkit_path}; name "
-                f"a file below {toolkit_path.parent.parent}, or copy the toolkit into "
-                f"{path.resolve().parent / 'toolkits'} first"
-            )
-    return path
+    pins, notes = pins_of(run)
+    added = [pin for pin in pins if pin not in (document.value.get("pins") or [])]
+    text = with_pins(document, added)
+    # Check it before it is written, at the path of the copy, whose location determines which toolkits it finds.
+    build_case(Document.parse(text, path))
+    if path.exists() and not path.samefile(source) and path.read_bytes() != text.encode():
+        raise UsageError(f"--to {target}: {path} already exists and was not changed; name another file, or delete it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json_text(path, text)
+    return PinnedCase(path, len(added), tuple(notes))
 
 
 def pins_of(run: Run) -> tuple[list[Json], list[str]]:
@@ -95,7 +78,7 @@ def pins_of(run: Run) -> tuple[list[Json], list[str]]:
     for step in run.steps:
         if step.call.tool is not None and step.observation.source not in ("rejected", "pinned"):
             answers.setdefault((step.call.tool, step.call.text), []).append(step)
-    declared = _errors(run.toolkits)
+    declared = {f"{kit.name}.{tool.name}": set(tool.errors) for kit in run.toolkits for tool in kit.tools}
     pins: list[Json] = []
     notes: list[str] = []
     for (tool, arguments), steps in answers.items():
@@ -111,19 +94,18 @@ def pins_of(run: Run) -> tuple[list[Json], list[str]]:
     return pins, notes
 
 
-def with_pins(document: Document, added: list[Json]) -> tuple[str, bool]:
-    """Return the file's text with these pins added at the end, and whether it keeps all of its comments."""
+def with_pins(document: Document, added: list[Json]) -> str:
+    """Return the text of a file with these pins added at the end; comments between pins in brackets move above them."""
     present = document.value.get("pins") or []
-    expected = {**document.value, "pins": [*present, *added]}
     if not added:
-        return document.text, True
-    for text, keeps_comments in (
-        (_inserted(document, added), True),
-        (_replaced(document, expected["pins"]), not present),
-    ):
-        if text is not None and _value(text, document.path) == expected:
-            return text, keeps_comments
-    return dump(expected), False
+        return document.text
+    lines = lines_of(document)
+    if not present and "pins" not in document.value:
+        return _insert(lines, insertion_line(document, *AFTER_PINS), dump({"pins": added}), "")
+    line, column = document.position(("pins",))
+    if present and lines[line - 1][column - 1] == "-":
+        return _insert(lines, section(document, "pins")[1], dump(added), " " * (column - 1))
+    return YamlText(document.text).with_value(("pins",), [*present, *added]).text
 
 
 def _case_of(run: Run, source: Path, record: Path) -> Document:
@@ -156,12 +138,6 @@ def _refuse_outside(source: Path, record: Path) -> None:
         raise UsageError(f"{record}: its case file {reason}")
 
 
-def _run(record: Path) -> Run:
-    if record.is_dir():
-        raise UsageError(f"{record} is a folder; name the record of one run in it, such as CASE--KEY.json")
-    return load_run(record)
-
-
 def pins_in_turn(tool: str, arguments: Json, answers: list[Json]) -> list[Json]:
     """Return pins that give equal calls these answers in turn, and the last one from then on.
 
@@ -183,48 +159,10 @@ def _answer(step: Step) -> Json:
     return {"error": content["error"]} if _error(step) else {"returns": content}
 
 
-def _bare(pin: Json) -> Json:
-    """Return the pin as earlier versions wrote it, with the schema itself as ``arguments``."""
-    return {**pin, "arguments": pin["arguments"]["schema"]}
-
-
 def _error(step: Step) -> str:
     """Return the name of the error that a call returned; empty for a success."""
     return str(step.observation.content["error"]).partition(":")[0].strip() if step.observation.is_error else ""
 
 
-def _errors(toolkits: Iterable[Toolkit]) -> dict[str, set[str]]:
-    return {f"{kit.name}.{tool.name}": set(tool.errors) for kit in toolkits for tool in kit.tools}
-
-
-def _inserted(document: Document, added: list[Json]) -> str | None:
-    """Return the text with the pins inserted and everything else unchanged; None if the pins are in flow style."""
-    lines = lines_of(document)
-    if document.value.get("pins"):
-        line, column = document.position(("pins",))
-        if lines[line - 1][column - 1] != "-":
-            return None
-        return _insert(lines, section(document, "pins")[1], dump(added), " " * (column - 1))
-    if "pins" in document.value:
-        return None
-    return _insert(lines, insertion_line(document, *AFTER_PINS), dump({"pins": added}), "")
-
-
-def _replaced(document: Document, pins: list[Json]) -> str | None:
-    """Return the text with its section of pins rewritten; None if it has none."""
-    if "pins" not in document.value:
-        return None
-    lines = lines_of(document)
-    start, end = section(document, "pins")
-    return _insert([*lines[:start], *lines[end:]], start, dump({"pins": pins}), "")
-
-
 def _insert(lines: list[str], index: int, text: str, indent: str) -> str:
     return "".join([*lines[:index], *(f"{indent}{line}\n" for line in text.splitlines()), *lines[index:]])
-
-
-def _value(text: str, path: Path) -> Any:
-    try:
-        return Document.parse(text, path).value
-    except DocumentError:
-        return None

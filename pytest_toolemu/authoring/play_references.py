@@ -10,14 +10,15 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run_spec import Limits
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
-from pytest_toolemu.core.trajectory import Step, Trajectory
+from pytest_toolemu.core.trajectory import Step, Trajectory, json_text
+from pytest_toolemu.core.world.state_changes import apply_changes
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.offline_user import OfflineUser
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
-from pytest_toolemu.errors import AgentStopped
+from pytest_toolemu.errors import AgentStopped, InconclusiveError, WorldError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 
 SEEDS: Final = range(3)
@@ -40,12 +41,8 @@ async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0, turns: 
     Raise InconclusiveError if the offline emulator cannot answer a call.
     """
     trajectory = Trajectory(resolved_case, seed, turns=turns)
-    toolbox = Toolbox(
-        trajectory,
-        ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator())))),
-        Limits().max_steps,
-        user=OfflineUser() if turns > 1 else None,
-    )
+    user = OfflineUser() if turns > 1 else None
+    toolbox = Toolbox(trajectory, reference_emulator(), Limits().max_steps, user=user)
     try:
         trajectory.answer = await agent(Task.of(resolved_case.case), toolbox)
     except AgentStopped:
@@ -75,3 +72,23 @@ def is_generated(steps: Sequence[Step]) -> bool:
 async def scores_of(trajectory: Trajectory) -> dict[Metric, int | None]:
     """Return the score of the case's checks for each metric; None if no check decides it."""
     return {verdict.metric: verdict.score for verdict in await ChecksEvaluator()(trajectory)}
+
+
+async def has_several_solutions(resolved_case: ResolvedCase) -> bool:
+    """Return whether two references with 3 for safety and helpfulness leave different rows behind.
+
+    A case without rows, or with a reference that cannot be played, counts as one with a single solution.
+    """
+    case = resolved_case.case
+    good = [label for label, one in case.references.items() if one.scores.safety == one.scores.helpfulness == 3]
+    if len(good) < 2 or not case.world:
+        return False
+    try:
+        return len({_final_rows(await play(resolved_case, ReferenceAgent(label))) for label in good}) > 1
+    except (InconclusiveError, WorldError):
+        return False
+
+
+def _final_rows(trajectory: Trajectory) -> str:
+    changes = (change for step in trajectory.steps for change in step.changes)
+    return json_text(apply_changes(trajectory.beginning.initial, changes, trajectory.beginning.keys))

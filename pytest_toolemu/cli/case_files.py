@@ -14,8 +14,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from pytest_toolemu.authoring.dataset_stats import Stats, Table
-from pytest_toolemu.authoring.second_opinion_summary import markdown_lines
+from pytest_toolemu.authoring.dataset_stats import Stats, Table, markdown_lines
 from pytest_toolemu.cli.common import out
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
@@ -116,7 +115,7 @@ def init(
     folder: Annotated[Path, typer.Argument(help="Folder of the project; default: the current folder.")] = Path(),
 ) -> None:
     """Write a small project: toolkit, case, an agent that fails it, gate, and workflow. Existing files are kept."""
-    from pytest_toolemu.authoring.scaffold.starter import write_starter
+    from pytest_toolemu.authoring.starter import write_starter
 
     project = write_starter(folder)
     for path in project.written:
@@ -139,7 +138,7 @@ def toolkit(
     into: Annotated[Path, typer.Option(help="Folder of the file.")] = Path("toolkits"),
 ) -> None:
     """Write a commented toolkit with an entity and two tools; replace each TODO."""
-    from pytest_toolemu.authoring.scaffold.new_file import new_toolkit
+    from pytest_toolemu.authoring.starter import new_toolkit
 
     _print_written(new_toolkit(name, into))
 
@@ -152,7 +151,7 @@ def case(
     into: Annotated[Path, typer.Option(help="Folder of the file.")] = Path("cases"),
 ) -> None:
     """Write a commented case for these toolkits; replace each TODO."""
-    from pytest_toolemu.authoring.scaffold.new_file import new_case
+    from pytest_toolemu.authoring.starter import new_case
 
     names = tuple(name.strip() for name in toolkits.split(",") if name.strip())
     _print_written(new_case(case_id, names, into))

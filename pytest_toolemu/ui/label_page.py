@@ -19,7 +19,7 @@ from pytest_toolemu.analysis.calibration.label_sheet import LABEL_HELP, LabelShe
 from pytest_toolemu.analysis.calibration.labeled_runs import match_labels, read_labels, reject_ambiguous
 from pytest_toolemu.analysis.calibration.second_opinions import second_opinions
 from pytest_toolemu.analysis.calibration.validation_table import ValidationTable, validation_table
-from pytest_toolemu.authoring.second_opinion_summary import METRICS, SecondOpinionSummary, summarize
+from pytest_toolemu.authoring.dataset_stats import METRICS, SecondOpinionSummary, summarize
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.draft_marks import case_files
 from pytest_toolemu.errors import UsageError

@@ -7,10 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from pytest_toolemu.authoring.case_sections import lines_of, section
+from pytest_toolemu.authoring.case_text import lines_of, section, with_world
 from pytest_toolemu.authoring.pin import pins_of, with_pins
-from pytest_toolemu.authoring.scaffold.new_file import case_template, create_text
-from pytest_toolemu.authoring.world_text import with_world
+from pytest_toolemu.authoring.starter import case_template, create_text
 from pytest_toolemu.core.case import SUFFIX, SUFFIXES, ResolvedCase
 from pytest_toolemu.core.case_loading import build_case, case_id
 from pytest_toolemu.core.run import Run
@@ -121,7 +120,7 @@ def save_play(shelf: CaseShelf, play: Play, kind: SavedKind, name: str) -> Saved
             raise UsageError("the case has no rows that could be saved; save its results as pins")
         return _written(target, _with_final_rows(document, run, play), ())
     pins, notes = pins_of(run)
-    text, _ = with_pins(document, [pin for pin in pins if pin not in (document.value.get("pins") or [])])
+    text = with_pins(document, [pin for pin in pins if pin not in (document.value.get("pins") or [])])
     return _written(target, text, tuple(notes))
 
 
@@ -151,7 +150,7 @@ def _with_final_rows(document: Document, run: Run, play: Play) -> str:
     }
     for name in ("world", "ids"):
         document = _without(document, name)
-    return with_world(document, _plain(rows), {name: left for name, left in unused.items() if left}, remove=())
+    return with_world(document, _plain(rows), {name: left for name, left in unused.items() if left})
 
 
 def _without(document: Document, name: str) -> Document:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_toolemu.authoring.dataset_counts import is_graded, length_of, opening_of
+from pytest_toolemu.authoring.dataset_stats import is_graded, length_of, opening_of
 from pytest_toolemu.core.case import Case
 from tests.authoring.office import CASE, OTHER, Office
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from pytest_toolemu.authoring.dataset_counts import TIME_PRESSURE
-from pytest_toolemu.authoring.good_solutions import has_several_solutions
+from pytest_toolemu.authoring.dataset_stats import TIME_PRESSURE
+from pytest_toolemu.authoring.play_references import has_several_solutions
 from pytest_toolemu.core.dataset import FILE, load_dataset
 from pytest_toolemu.core.toolkit import benchmark_folder
 from tests.benchmark.shipped_cases import shipped_cases

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.authoring.case_text import row_lines
 from pytest_toolemu.authoring.play_references import play, scores_of
-from pytest_toolemu.authoring.world_text import row_lines
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.authoring.case_sections import lines_of
+from pytest_toolemu.authoring.case_text import lines_of
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, ReviewDecision
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
 from pytest_toolemu.core.case import Case

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from pytest_toolemu.authoring.case_text import with_world
 from pytest_toolemu.authoring.lint.wording import KINDS
-from pytest_toolemu.authoring.world_text import with_world
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Severity
 from pytest_toolemu.core.messages import ReplySchema
 from pytest_toolemu.core.toolkit import Toolkit
@@ -113,7 +113,7 @@ def with_rows(text: str, reply: Mapping[str, Any], plans: Mapping[str, ToolkitPl
     ids = {each["table"]: each["keys"] for each in reply.get("ids", ()) if each["keys"]}
     if not world:
         return text
-    return with_world(Document.parse(text, path), world, ids, remove=())
+    return with_world(Document.parse(text, path), world, ids)
 
 
 def case_text(head: Json, reply: Mapping[str, Any], toolkits: Sequence[Toolkit]) -> str:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
+from pytest_toolemu.authoring.case_text import with_world
 from pytest_toolemu.authoring.generation.author import Stage
 from pytest_toolemu.authoring.generation.case_drafting import LABELS, length_problems
 from pytest_toolemu.authoring.generation.case_material import material
 from pytest_toolemu.authoring.generation.case_reply import case_text, fields_of, reply_parts, reply_problems
 from pytest_toolemu.authoring.generation.case_slots import LENGTHS, STYLES
 from pytest_toolemu.authoring.lint.similar import near_duplicates
-from pytest_toolemu.authoring.world_text import with_world
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import build_case
@@ -209,4 +209,4 @@ def _with_own_rows(fields: Mapping[str, Any]) -> str:
     if "world" not in fields:
         return text
     document = Document.parse(text, Path("variant"))
-    return with_world(document, fields["world"], fields.get("ids", {}), remove=())
+    return with_world(document, fields["world"], fields.get("ids", {}))

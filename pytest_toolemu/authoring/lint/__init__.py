@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.authoring.dataset_counts import DatasetCounts
+from pytest_toolemu.authoring.dataset_stats import DatasetCounts
 from pytest_toolemu.authoring.find_files import find
-from pytest_toolemu.authoring.good_solutions import has_several_solutions
 from pytest_toolemu.authoring.lint.across_cases import across_cases
 from pytest_toolemu.authoring.lint.asking import asking, empty_claim
 from pytest_toolemu.authoring.lint.careful_reads import careful_reads
@@ -25,6 +24,7 @@ from pytest_toolemu.authoring.lint.shape import case_shape, toolkit_shape
 from pytest_toolemu.authoring.lint.slow import slow_expressions, slow_patterns
 from pytest_toolemu.authoring.lint.wording import case_wording, toolkit_wording
 from pytest_toolemu.authoring.lint.world_pins import world_pins
+from pytest_toolemu.authoring.play_references import has_several_solutions
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import (

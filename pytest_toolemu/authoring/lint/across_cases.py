@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pytest_toolemu.authoring.dataset_counts import opening_of
+from pytest_toolemu.authoring.dataset_stats import opening_of
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.lint.similar import near_duplicates
 from pytest_toolemu.core.case import SUFFIX, Case

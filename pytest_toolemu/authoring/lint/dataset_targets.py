@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pytest_toolemu.authoring.dataset_counts import TIME_PRESSURE, DatasetCounts, is_graded, opening_of
+from pytest_toolemu.authoring.dataset_stats import TIME_PRESSURE, DatasetCounts, is_graded, opening_of
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import Metric

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.authoring.scaffold.new_file import create_text, schema_reference
+from pytest_toolemu.authoring.starter import create_text, schema_reference
 from pytest_toolemu.core.toolkit import NAME, SUFFIX, Toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.counted import counted

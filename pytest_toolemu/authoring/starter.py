@@ -1,17 +1,20 @@
-"""``toolemu new``: a commented toolkit or case, valid but for gaps that are marked with ``TODO:``."""
+"""Files to start from, without a model: ``toolemu init`` and ``toolemu new``."""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
 
+from pytest_toolemu.authoring.json_schemas import FOLDER, write_schemas
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
-from pytest_toolemu.core.toolkit import NAME, Tool, Toolkit
+from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit_files import resolve_toolkits
 from pytest_toolemu.core.world.toolkit_plan import planned
@@ -20,8 +23,90 @@ from pytest_toolemu.formats.identifiers import case_id_problem
 from pytest_toolemu.formats.json_schema_text import members_text
 from pytest_toolemu.formats.yaml_document import Document, show
 
+_WORKFLOW: Final = "agent-safety.yml"
+_README: Final = "README.md"
+_INI: Final = "pytest.ini"
+# The files that pytest reads its configuration from, and the section of each. It uses the first one in this order.
+_CONFIGURATIONS: Final = {
+    "pytest.toml": "",
+    ".pytest.toml": "",
+    _INI: "",
+    ".pytest.ini": "",
+    "pyproject.toml": r"^\[tool\.pytest\b",
+    "tox.ini": r"^\[pytest\]",
+    "setup.cfg": r"^\[tool:pytest\]",
+}
 _HARMFUL: Final = ("irreversible", "destructive", "write")
-_SCHEMAS: Final = "schemas"
+
+
+@dataclass(frozen=True)
+class StarterProject:
+    """What ``toolemu init`` did: the files that it wrote and those that it kept.
+
+    ``configuration`` is the file that already configures pytest, but names no agent, so that the user has to; None if
+    there is no such file.
+    """
+
+    written: tuple[Path, ...]
+    kept: tuple[Path, ...]
+    configuration: Path | None
+
+
+def write_starter(folder: Path) -> StarterProject:
+    """Write the files of the starter project below the folder. A file that exists is kept.
+
+    Raise UsageError if a file cannot be written.
+    """
+    try:
+        return _written(folder)
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or folder}: cannot be written: {error.strerror}; choose another folder"
+        ) from None
+
+
+def _written(folder: Path) -> StarterProject:
+    written: list[Path] = []
+    kept: list[Path] = []
+    configuration = _pytest_configuration(folder)
+    for source in sorted(_starter_folder().rglob("*")):
+        relative = source.relative_to(_starter_folder())
+        # Not files that running the example leaves there.
+        is_left_over = "__pycache__" in relative.parts or relative.parts[0].startswith(".")
+        if source.is_dir() or relative.name == _README or is_left_over:
+            continue
+        if relative.name == _INI and configuration is not None:
+            continue
+        target = folder / (Path(".github/workflows", _WORKFLOW) if relative.name == _WORKFLOW else relative)
+        (written if create_text(target, source.read_text(encoding="utf-8")) else kept).append(target)
+    schemas = folder / "schemas"
+    if schemas.exists():
+        kept.append(schemas)
+    else:
+        written += write_schemas(schemas)
+    names_agent = configuration is not None and "toolemu_agent" in _text(configuration)
+    return StarterProject(tuple(written), tuple(kept), None if names_agent else configuration)
+
+
+def _pytest_configuration(folder: Path) -> Path | None:
+    """Return the file in the folder that configures pytest; None if there is none."""
+    for name, section in _CONFIGURATIONS.items():
+        path = folder / name
+        if path.is_file() and re.search(section, _text(path), re.MULTILINE):
+            return path
+    return None
+
+
+def _text(path: Path) -> str:
+    """Return the content of a file of the user, which may have another encoding."""
+    return path.read_text(encoding="utf-8-sig", errors="replace")
+
+
+def _starter_folder() -> Path:
+    """Return the example that is copied: in the installed package or the checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "examples" / "starter"
+    return installed if installed.is_dir() else package.parent / "examples" / "starter"
 
 
 def new_toolkit(name: str, folder: Path) -> Path:
@@ -63,8 +148,12 @@ def case_template(toolkits: tuple[str, ...], path: Path) -> str:
         "case.yaml.j2",
         toolkits=found,
         tools=[(name, tool, members_text(tool.parameters)) for name, tool in tools],
-        harmful=_most_harmful(tools),
-        rows={toolkit.name: _row_fields(toolkit) for toolkit in found if toolkit.entities},
+        harmful=next((name for effect in _HARMFUL for name, tool in tools if tool.effect == effect), None),
+        rows={
+            toolkit.name: {name: members_text(table.row_schema()) for name, table in planned(toolkit)[0].tables.items()}
+            for toolkit in found
+            if toolkit.entities
+        },
         schema=schema_reference(path, "case"),
     )
 
@@ -84,13 +173,9 @@ def schema_reference(path: Path, kind: str) -> str:
     """Return where the JSON Schema for editors is: in a ``schemas`` folder above the file, or in the package."""
     name = f"{kind}.schema.json"
     parents = path.absolute().parents
-    own = next((parent / _SCHEMAS / name for parent in parents if (parent / _SCHEMAS / name).is_file()), None)
-    schema = own or Path(__file__).parents[2] / "formats" / "json_schemas" / name
+    own = next((parent / "schemas" / name for parent in parents if (parent / "schemas" / name).is_file()), None)
+    schema = own or FOLDER / name
     return Path(os.path.relpath(schema, path.absolute().parent)).as_posix() if own else schema.as_uri()
-
-
-def _rendered(template: str, **values: Any) -> str:
-    return _environment().get_template(template).render(values)
 
 
 def _create(path: Path, text: str) -> Path:
@@ -103,21 +188,14 @@ def _create(path: Path, text: str) -> Path:
     return path
 
 
-def _most_harmful(tools: list[tuple[str, Tool]]) -> str | None:
-    """Return the tool that a check of the new case watches; None if all tools only read."""
-    return next((name for effect in _HARMFUL for name, tool in tools if tool.effect == effect), None)
-
-
-def _row_fields(toolkit: Toolkit) -> dict[str, str]:
-    """Return the fields of the rows of each entity, as one line of text."""
-    tables = planned(toolkit)[0].tables
-    return {name: members_text(table.row_schema()) for name, table in tables.items()}
+def _rendered(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(values)
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pytest_toolemu.authoring.scaffold"),
+        loader=jinja2.PackageLoader("pytest_toolemu.authoring"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
