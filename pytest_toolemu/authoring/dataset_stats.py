@@ -27,7 +27,7 @@ from pytest_toolemu.core.toolkit import Effect, Toolkit, benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 
 METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
 Length = Literal["terse", "medium", "long"]
@@ -424,15 +424,15 @@ def markdown_lines(summary: SecondOpinionSummary) -> Iterator[str]:
     yield "| labels of | metric | same side of the threshold | alpha |"
     yield "|---|---|--:|--:|"
     for pair in summary.pairs:
-        names = plain(f"{pair.first} and {pair.second}")
+        names = visible(f"{pair.first} and {pair.second}")
         yield f"| {names} | {pair.metric} | {pair.same_side} of {pair.labels} | {_interval(pair.alpha)} |"
     annotators = list(dict.fromkeys(name for each in summary.references for name in each.labels))
     yield ""
-    yield f"| disagreement on pass or fail (safety, helpfulness) | {' | '.join(map(plain, annotators))} |"
+    yield f"| disagreement on pass or fail (safety, helpfulness) | {' | '.join(map(visible, annotators))} |"
     yield f"|---{'|--:' * len(annotators)}|"
     for each in summary.disagreements:
         cells = [_scores(each.labels.get(name)) for name in annotators]
-        yield f"| {plain(each.case)}: {plain(each.name)} | {' | '.join(cells)} |"
+        yield f"| {visible(each.case)}: {visible(each.name)} | {' | '.join(cells)} |"
 
 
 def _scores(label: Label | None) -> str:

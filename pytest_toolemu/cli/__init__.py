@@ -15,7 +15,8 @@ from pytest_toolemu.cli.drafting import complete, draft_checks, generate, review
 from pytest_toolemu.cli.importing import imports, toolkit_import
 from pytest_toolemu.cli.serving import connect, serve
 from pytest_toolemu.errors import ToolemuError
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.redaction import redact_writes
+from pytest_toolemu.formats.visible_text import visible
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -100,8 +101,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # its encoding may lack characters, such as those of frames
             stream.reconfigure(errors="backslashreplace")
+        redact_writes(stream)
     try:
         app()
     except ToolemuError as error:
-        err.print(plain(str(error)), markup=False)
+        err.print(visible(str(error)), markup=False)
         raise SystemExit(2) from None

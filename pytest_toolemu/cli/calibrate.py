@@ -78,7 +78,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
     from pytest_toolemu.cli.judging import judge_settings
     from pytest_toolemu.core.run_notes import note_lines
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.formats.redaction import in_log
+    from pytest_toolemu.formats.visible_text import in_log
     from pytest_toolemu.sessions.single_run import prices_of_settings
 
     settings = judge_settings(evaluator, helpfulness, concurrency)

@@ -19,7 +19,7 @@ from pytest_toolemu.cli.common import out
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import read_text
 
 datasets = typer.Typer(no_args_is_help=True, help="Datasets: folders of cases with a name, a version, and targets.")
@@ -41,7 +41,7 @@ def lint(paths: Paths = None) -> None:
 
     result = lint_paths(paths or [Path()])
     for problem in result.problems:
-        out.print(plain(str(problem)), markup=False)
+        out.print(visible(str(problem)), markup=False)
     tools = sum(len(toolkit.tools) for toolkit in result.toolkits.values())
     toolkits, cases = counted(len(result.toolkits), "toolkit"), counted(len(result.cases), "case")
     errors, warnings = (counted(result.count(level), level) for level in ("error", "warning"))
@@ -105,7 +105,7 @@ def pin(
     result = pin_run(run, to)
     out.print(f"{counted(result.added, 'pin')} added to {result.path}", markup=False)
     for note in result.notes:
-        out.print(plain(f"note: {note}"), markup=False)
+        out.print(visible(f"note: {note}"), markup=False)
 
 
 new = typer.Typer(no_args_is_help=True, help="Write a commented toolkit or case to start from.")
@@ -119,16 +119,16 @@ def init(
 
     project = write_starter(folder)
     for path in project.written:
-        out.print(plain(f"written: {path}"), markup=False)
+        out.print(visible(f"written: {path}"), markup=False)
     for path in project.kept:
-        out.print(plain(f"already exists, kept: {path}"), markup=False)
+        out.print(visible(f"already exists, kept: {path}"), markup=False)
     if project.configuration is not None:
         out.print(
-            plain(f"{project.configuration} already configures pytest; name the agent there: ")
+            visible(f"{project.configuration} already configures pytest; name the agent there: ")
             + "toolemu_agent = my_agent.py:answer",
             markup=False,
         )
-    where = "" if folder == Path() else plain(f"cd {folder} && ")
+    where = "" if folder == Path() else visible(f"cd {folder} && ")
     out.print(f"Next: {where}pytest; one case fails, and the output explains why", markup=False)
 
 
@@ -158,7 +158,7 @@ def case(
 
 
 def _print_written(path: Path) -> None:
-    out.print(plain(f"written: {path}; replace each 'TODO:', then run: toolemu lint {path}"), markup=False)
+    out.print(visible(f"written: {path}; replace each 'TODO:', then run: toolemu lint {path}"), markup=False)
 
 
 BEGIN: Final = "<!-- toolemu stats -->"
@@ -167,7 +167,7 @@ END: Final = "<!-- /toolemu stats -->"
 
 def print_tables(stats: Stats, console: Console) -> None:
     """Print the tables, side by side as far as they fit."""
-    console.print(Text(plain(stats.origin), style="bold"))
+    console.print(Text(visible(stats.origin), style="bold"))
     console.print(
         Columns([Padding(_grid(table), (1, 0, 0, 0), expand=False) for table in stats.tables], padding=(0, 3))
     )
@@ -179,7 +179,7 @@ def _grid(table: Table) -> Group:
         grid.add_column(column, justify="right" if index else "left", style="" if index else "cyan", overflow="fold")
     for name, *counts in table.rows:
         cells = [name, *map(str, counts), *([table.share(counts[0])] if table.total else [])]
-        grid.add_row(*(Text(plain(cell)) for cell in cells))
+        grid.add_row(*(Text(visible(cell)) for cell in cells))
     return Group(Text(table.title, style="bold"), grid)
 
 
@@ -201,7 +201,7 @@ def _heading(table: Table) -> str:
 
 def _cell(table: Table, name: str, count: int, *others: int) -> str:
     more = ", ".join(map(str, others)) or table.share(count)
-    return plain(f"{name} {count}") + (f" ({more})" if more else "")
+    return visible(f"{name} {count}") + (f" ({more})" if more else "")
 
 
 def as_json(stats: Stats) -> str:

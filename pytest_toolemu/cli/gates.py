@@ -37,23 +37,23 @@ def gate(
     from pytest_toolemu.analysis.duplicate_runs import duplicate_note
     from pytest_toolemu.analysis.run_summary import judges_of
     from pytest_toolemu.core.run_notes import notes_in_words
-    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.formats.visible_text import visible
     from pytest_toolemu.sessions.reader import read_run_summaries
     from pytest_toolemu.sessions.stored_decision import decide_stored
 
     note_superseded(results)
     decided = decide_stored(results, lambda: read_run_summaries(results), gates or (), calibration or ())
     for line in decided.gaps:
-        out.print(plain(f"not the whole session: {line}"), markup=False)
+        out.print(visible(f"not the whole session: {line}"), markup=False)
     for judge in judges_of(decided.runs):
-        out.print(plain(calibration_line(str(judge), decided.calibrations)), markup=False)
+        out.print(visible(calibration_line(str(judge), decided.calibrations)), markup=False)
     notes = [f"note: {line}" if (line := duplicate_note(decided.runs)) else ""]
     named = notes_in_words(run.case_notes for run in decided.runs)
     notes += [line for kind, line in named if kind == "reported model"]
     for line in filter(None, notes):
-        out.print(plain(line), markup=False)
+        out.print(visible(line), markup=False)
     for decision in decided.decisions:
-        out.print(plain(decision.line), markup=False)
+        out.print(visible(decision.line), markup=False)
     if any(decision.status != "passed" for decision in decided.decisions):
         raise typer.Exit(1)
 

@@ -90,7 +90,7 @@ def _print_results(results: list[_JudgedRun], current_cases: CurrentCases | None
     """Print the new outcomes, and what is notable about the judging."""
     from pytest_toolemu.analysis.cascade_use import cascade_totals
     from pytest_toolemu.core.run_notes import note_lines
-    from pytest_toolemu.formats.redaction import in_log
+    from pytest_toolemu.formats.visible_text import in_log
 
     counts = sorted(Counter(run.outcome for run in results).items())
     out.print(

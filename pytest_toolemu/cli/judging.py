@@ -361,7 +361,7 @@ class JudgingCommand:
 
 
 def _new_batches(settings: Settings) -> Batches:
-    from pytest_toolemu.formats.redaction import in_log
+    from pytest_toolemu.formats.visible_text import in_log
     from pytest_toolemu.models.batches.batched_model import Batches
     from pytest_toolemu.scheduling.budget import Budget
 

@@ -198,7 +198,7 @@ def _listed(folder: Path, chosen: Sequence[Path], files: Sequence[Path]) -> Iter
     """Yield a line for each run: outcome, a name that this command accepts, and the agent; then how to show one."""
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.formats.counted import counted
-    from pytest_toolemu.formats.redaction import in_log, plain
+    from pytest_toolemu.formats.visible_text import in_log, visible
     from pytest_toolemu.sessions.reader import prices_of, summarize_run
 
     prices = prices_of(folder)
@@ -208,7 +208,7 @@ def _listed(folder: Path, chosen: Sequence[Path], files: Sequence[Path]) -> Iter
     for file, name in zip(chosen, names, strict=True):
         run = summarize_run(load_run(file), str(file), prices)
         trial = f", trial {run.trial}" if run.trial > 1 else ""
-        yield in_log(plain(f"{run.outcome!s:<12}  {name:<{width}}  {run.agent}{trial}"))
+        yield in_log(visible(f"{run.outcome!s:<12}  {name:<{width}}  {run.agent}{trial}"))
     how = f"to show one, add its name from the second column; for example: toolemu show {folder} {names[0]}"
     yield f"{counted(len(chosen), 'run')}; {how}"
 
@@ -231,7 +231,7 @@ def compare(
         _write_page(before, after, to)
         return
     from pytest_toolemu.core.run_file import load_run
-    from pytest_toolemu.formats.redaction import in_log
+    from pytest_toolemu.formats.visible_text import in_log
     from pytest_toolemu.reporting.comparison.comparison_text import comparison_lines
     from pytest_toolemu.reporting.comparison.first_divergence import first_divergence
     from pytest_toolemu.reporting.comparison.session_comparison import compare_sessions
@@ -279,7 +279,7 @@ def merge(
     from pytest_toolemu.analysis.duplicate_runs import duplicate_note
     from pytest_toolemu.analysis.run_summary import origins
     from pytest_toolemu.core.run_notes import note_lines
-    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.formats.visible_text import visible
     from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note, unjudged_lines
     from pytest_toolemu.sessions.merging.merge_sessions import merge_sessions
     from pytest_toolemu.sessions.reader import manifest_of
@@ -296,7 +296,7 @@ def merge(
         notes.append(f"note: {line}")
     notes += note_lines(run.case_notes for run in merged.runs)
     for line in (*notes, *merged.notes, *origins(merged.runs)):
-        out.print(plain(line), markup=False)
+        out.print(visible(line), markup=False)
     shards = f" of {counted(merged.shards.count, 'shard')}" if merged.shards else ""
     out.print(
         f"{into}: {counted(len(merged.runs), 'run')} of {counted(merged.sessions, 'session')}{shards}", markup=False

@@ -118,9 +118,9 @@ def _print_estimate(settings: Settings, name: str, missing: Sequence[PlannedWorl
 
 
 def _problem_line(build: WorldBuild) -> str:
-    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.formats.visible_text import visible
 
     names_option = "--toolemu-" in build.problem
     hint = "; for this command, set it as a variable, such as TOOLEMU_BUDGET_TOKENS" if names_option else ""
     planned = build.planned
-    return plain(f"{planned.resolved_case.path}: world {planned.variant} was not built: {build.problem}{hint}")
+    return visible(f"{planned.resolved_case.path}: world {planned.variant} was not built: {build.problem}{hint}")

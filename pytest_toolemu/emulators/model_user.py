@@ -13,7 +13,7 @@ from pytest_toolemu.core.run_parts.dialogue import UserReply
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.emulators.simulated import secret_code
 from pytest_toolemu.emulators.user_reply_checks import reply_problems
-from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.models.fallback import HarnessModel
 from pytest_toolemu.models.strict_schema import TEXT, array_of, choice_of, closed_object
 from pytest_toolemu.models.structured_output import ask_structured

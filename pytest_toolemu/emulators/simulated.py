@@ -20,7 +20,7 @@ from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Observation, Source, Step, Trajectory
 from pytest_toolemu.emulators.reply import any_tool_schema, read_edits, read_reply, reply_schema
 from pytest_toolemu.formats.compact_json import compact_json
-from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.models.fallback import HarnessModel, models_in_turn
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.prompts.tool_text import clock, described_tool_text, names, returns_text, sketch, tool_text

@@ -18,7 +18,7 @@ from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall
 from pytest_toolemu.core.world.world_proof import proof_problems
 from pytest_toolemu.emulators.table_text import table_lines, tool_lines
 from pytest_toolemu.formats.json_schema_refs import inlined
-from pytest_toolemu.formats.redaction import quoted, redact_json
+from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.models.fallback import HarnessModel
 from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object, to_strict, without_nulls
 from pytest_toolemu.models.structured_output import ask_structured
@@ -64,7 +64,6 @@ async def build_world(
     ledger = Ledger(variant - 1) if ledger is None else ledger
 
     def parse(reply: Json) -> tuple[Rows, Design, Proof]:
-        reply = redact_json(reply)  # before the proof, which holds for what is written
         rows = rows_of_reply(reply["rows"], plans)
         proof = _proof(reply["proof"])
         if problems := proof_problems(in_built_world(resolved_case, rows), proof):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.formats.visible_text import quoted
 
 Explain = Literal["nothing", "open", "all"]
 """The parts whose description is included: none, those whose type states nothing about their content, or all."""

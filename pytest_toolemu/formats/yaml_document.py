@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.formats.validation_messages import KEY, Loc, closest, explain, format_location, show, syntax_problem
 
 __all__ = ["KEY", "Document", "Loc", "Record", "closest", "dump", "format_location", "read_text", "show", "too_deep"]
@@ -160,6 +161,7 @@ StrictDumper.add_implicit_resolver(
 
 def dump(value: Any) -> str:
     """Return a JSON value as YAML text that ``Document`` reads as the same value; keys keep their order."""
+    value = redact_json(value)  # not in the text, in which the label of a secret would be a list
     return yaml.dump(value, Dumper=StrictDumper, sort_keys=False, allow_unicode=True, width=110)
 
 

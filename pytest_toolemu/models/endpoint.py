@@ -17,8 +17,7 @@ from pydantic import ValidationError
 
 from pytest_toolemu.core.messages import Model
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.formats.redaction import redact
-from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
+from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.models.proxies import proxy_of
 from pytest_toolemu.models.rate_limit_headers import quotas
@@ -184,7 +183,7 @@ class EndpointAddress:
         )
 
     def _clean(self, text: str) -> str:
-        line = " ".join(redact(text).split())
+        line = " ".join(text.split())
         return truncated(line, _SHOWN)
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import httpx2
 
 from pytest_toolemu.core.messages import ModelRequest, Reply
+from pytest_toolemu.formats.redaction import redact_json, secrets
 from pytest_toolemu.models.batches.batch_endpoint import BatchAccess
 from pytest_toolemu.models.capabilities import Body, Capabilities
 from pytest_toolemu.models.client_pool import ClientPool
@@ -92,7 +93,12 @@ class SdkModel(ABC, Generic[C]):
 
     async def complete_with(self, request: ModelRequest, send: Callable[[Body], Awaitable[Reply]]) -> Reply:
         """Return the reply to a request whose bodies ``send`` sends."""
-        return await self._capabilities.negotiate(request, self._body, send)
+        return await self._capabilities.negotiate(request, self._redacted_body, send)
+
+    def _redacted_body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
+        """Return the body without secrets of other providers; the endpoint knows its own key."""
+        body: Body = redact_json(self._body(request, refused), secrets(self._address.secret))
+        return body
 
     async def confirm(self, name: str) -> None:
         """Ask the URL for one model by name or alias."""

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.redaction import redact
-from pytest_toolemu.formats.secrets.secret_registry import refuse
+from pytest_toolemu.formats.credentials import refuse
 from pytest_toolemu.formats.yaml_document import Record, closest
 from pytest_toolemu.settings import FALLBACK, PROVIDERS, provider_of
 
@@ -133,4 +132,4 @@ def check_url(url: str, source: str) -> str:
 
 
 def _shown(text: str) -> str:
-    return repr(redact(text))
+    return repr(text)

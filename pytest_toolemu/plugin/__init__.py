@@ -18,8 +18,8 @@ from pytest_toolemu.plugin import bytecode
 bytecode.import_from_pyc_files()  # before the modules below are imported
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.redaction import plain
-from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
+from pytest_toolemu.formats.credentials import REGISTRY
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.exceptions import CaseError, CaseFailure, CaseUnjudged
 from pytest_toolemu.plugin.execution.process_end.leftover_hooks import LeftoverHooks
@@ -113,9 +113,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     from pytest_toolemu.plugin.output.header.session_header import session_header
 
     try:
-        return [plain(line) for line in session_header(config.stash[SERVICES])]
+        return [visible(line) for line in session_header(config.stash[SERVICES])]
     except UsageError as error:  # a .env file that cannot be read, a dataset file that is wrong
-        raise pytest.UsageError(plain(f"toolemu: {error}")) from None
+        raise pytest.UsageError(visible(f"toolemu: {error}")) from None
 
 
 # ---- collection
@@ -219,7 +219,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
         from pytest_toolemu.plugin.output.header.overridden_fixtures import agent_notice, evaluator_notices
 
         notices += [agent_notice(session.settings, items), *evaluator_notices(session.settings, items)]
-    return [plain(f"toolemu: {notice}") for notice in notices if notice]
+    return [visible(f"toolemu: {notice}") for notice in notices if notice]
 
 
 # ---- execution

@@ -50,7 +50,7 @@ class SessionModels:
         if self._components is None:
             from pytest_toolemu.components import Components
             from pytest_toolemu.core.environment import load_env
-            from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
+            from pytest_toolemu.formats.credentials import REGISTRY
             from pytest_toolemu.models.model_pool import ModelPool
 
             root = self._session.config.rootpath

@@ -11,7 +11,7 @@ from pytest_toolemu.analysis.cascade_use import cascade_totals
 from pytest_toolemu.analysis.run_summary import judges_of, origins
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run_notes import notes_in_words
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.report_data import ReportData
 from pytest_toolemu.sessions.manifest_records import WorldCounts
@@ -64,16 +64,16 @@ def _components(report: ReportData) -> Iterator[ComponentView]:
         yield _component("judge", judge, _calibration(str(judge), report) if judge in judges else fixed)
     yield _component("dataset", report.cases)
     for line in origins(report.run_summaries):
-        yield ComponentView("edition", plain(line))
+        yield ComponentView("edition", visible(line))
 
 
 def _fallbacks(report: ReportData) -> Iterator[ComponentView]:
     """Yield how often the stages of cascades decided, and what the runs fell back on."""
     runs = report.run_summaries
     for cascade in cascade_totals(use for run in runs for use in run.cascades):
-        yield ComponentView("cascade", plain(cascade.line))
+        yield ComponentView("cascade", visible(cascade.line))
     for kind, line in notes_in_words(run.case_notes for run in runs):
-        yield ComponentView(kind, plain(line.removeprefix("fallback: ")))
+        yield ComponentView(kind, visible(line.removeprefix("fallback: ")))
 
 
 def _of_sessions(report: ReportData) -> Iterator[ComponentView]:
@@ -83,13 +83,13 @@ def _of_sessions(report: ReportData) -> Iterator[ComponentView]:
             yield _worlds_view(manifest.worlds, manifest.cost.get("builder"))
         for server in manifest.servers:
             name, version = f"vllm serve {server.model}", f"vLLM {server.version}"
-            yield ComponentView("server", plain(name), note=plain(version))
+            yield ComponentView("server", visible(name), note=visible(version))
 
 
 def _worlds_view(counts: WorldCounts, cost: Cost | None) -> ComponentView:
     """Return the worlds that a session built, with their cost, which is part of no run."""
     note = f"USD {spending_text('builder', cost)}" if cost else ""
-    return ComponentView("worlds", plain(counts_text(counts)), note=plain(note))
+    return ComponentView("worlds", visible(counts_text(counts)), note=visible(note))
 
 
 def _component(kind: str, name: ComponentName, note: str = "") -> ComponentView:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.core.verdict import UNJUDGED
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.reporting.report_data import ReportData, RunView
 
 MAX_ANNOTATIONS: Final = 10
@@ -45,7 +45,7 @@ def _command(level: str, run: RunView) -> str:
 
 def _data(text: str) -> str:
     """Escape text so that it neither ends the command nor begins another."""
-    line = " ".join(plain(text).split())[:_MAX_TEXT]
+    line = " ".join(visible(text).split())[:_MAX_TEXT]
     return line.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

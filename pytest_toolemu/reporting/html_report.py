@@ -16,7 +16,7 @@ from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.statistics.paired_tests import format_p_value
-from pytest_toolemu.formats.redaction import plain, secrets
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.reporting import report_view, score_plane
 from pytest_toolemu.reporting.component_views import component_views
 from pytest_toolemu.reporting.dialogue_text import ASKING_LABEL
@@ -75,7 +75,6 @@ def render(
             js=js,
             js_hash=_hash(js),
             longest=_MAX_TEXT,
-            secrets=secrets(),
             **values,
         )
     )
@@ -84,9 +83,8 @@ def render(
 def page_environment() -> jinja2.Environment:
     """Return a new environment with the filters and constants of report pages.
 
-    Contexts need ``longest`` and ``secrets``, as those of ``template_environment`` do.
+    Contexts need ``longest``, as those of ``template_environment`` do.
     """
-    import jinja2
 
     environment = template_environment()
     environment.globals.update(
@@ -104,7 +102,7 @@ def page_environment() -> jinja2.Environment:
     environment.filters["range"] = _range
     environment.filters["counts"] = _counts
     environment.filters["breakable"] = _breakable
-    environment.filters["slices"] = jinja2.pass_context(_slices)
+    environment.filters["slices"] = _slices
     return environment
 
 
@@ -136,10 +134,9 @@ def _breakable(text: str) -> Markup:
     return Markup(_SEPARATOR.sub(r"\1<wbr>", str(escape(text))))
 
 
-def _slices(context: Mapping[str, Any], run: RunView) -> str:
+def _slices(run: RunView) -> str:
     """Return the slices of a run for the filters, as ``|risk_type:data_loss|severity:mild|``."""
-    redactor = context["secrets"]
-    slices = [f"{by}:{plain(value, redactor)}" for by in DIMENSIONS for value in slice_values(run.summary, by)]
+    slices = [f"{by}:{visible(value)}" for by in DIMENSIONS for value in slice_values(run.summary, by)]
     return f"|{'|'.join(slices)}|"
 
 

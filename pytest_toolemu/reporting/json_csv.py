@@ -11,7 +11,6 @@ from typing import Any, Final
 from pytest_toolemu.analysis.agent_summary import total_costs
 from pytest_toolemu.analysis.cascade_use import CascadeTotal, cascade_totals
 from pytest_toolemu.analysis.slices import DIMENSIONS, Dimension
-from pytest_toolemu.formats.redaction import Redactor, redact_json, secrets
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting import report_view
 from pytest_toolemu.reporting.component_views import component_views
@@ -112,9 +111,8 @@ def csv_text(report: ReportData) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    redactor = secrets()
     for view in report.runs:
-        writer.writerow([_cell(value(view), redactor) for _, value in COLUMNS.values()])
+        writer.writerow([_cell(value(view)) for _, value in COLUMNS.values()])
     return file.getvalue()
 
 
@@ -146,7 +144,7 @@ def json_text(report: ReportData) -> str:
         ],
         "runs": [{name: value(view) for name, (_, value) in COLUMNS.items()} for view in report.runs],
     }
-    return dumps(redact_json(content), indent=1) + "\n"
+    return dumps(content, indent=1) + "\n"
 
 
 def _agent(agent: report_view.AgentView) -> dict[str, Any]:
@@ -201,8 +199,8 @@ def _rating(rating: report_view.EvaluatorAgreement) -> dict[str, Any]:
     return {"metric": rating.metric, "krippendorff_alpha": estimate_values(rating.alpha), "pairs": pairs}
 
 
-def _cell(value: Value, redactor: Redactor) -> Value:
-    return csv_cell(shorten(value, _LONG, redactor)) if isinstance(value, str) else value
+def _cell(value: Value) -> Value:
+    return csv_cell(shorten(value, _LONG)) if isinstance(value, str) else value
 
 
 def _flag(value: bool | None) -> int | None:

@@ -9,6 +9,7 @@ from typing import Final
 from pytest_toolemu.analysis.cascade_use import cascade_totals
 from pytest_toolemu.analysis.gates.gate_metrics import MetricName
 from pytest_toolemu.core.run_notes import note_lines
+from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.reporting import report_view
 from pytest_toolemu.reporting.comparison.comparison_text import code_span
 from pytest_toolemu.reporting.component_views import component_views
@@ -41,6 +42,7 @@ def markdown(report: ReportData) -> str:
 
 def append_summary(text: str, path: Path) -> bool:
     """Append a report to a GitHub job summary; return False if it would exceed the size that GitHub accepts."""
+    text = redact(text)
     size = path.stat().st_size if path.exists() else 0
     if size + len(text.encode()) > _SUMMARY_LIMIT:
         return False

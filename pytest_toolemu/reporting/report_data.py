@@ -21,7 +21,6 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.files.regular_files import read_regular
-from pytest_toolemu.formats.redaction import secrets
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
 from pytest_toolemu.reporting.comparison.first_divergence import divergence_keys
 from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_html
@@ -112,7 +111,7 @@ def read_report(sources: Sequence[Path | RunSummary], folders: Sequence[Path], w
     # Browsers cannot open a page with all text of many long runs.
     longest = max(MAX_TEXT // 10, min(MAX_TEXT, 2_000_000 // max(1, len(sources))))
     # Name case files as the checkout does: relative to the workspace of a CI job, or to the current folder.
-    root, redactor = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), secrets()
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
     prices = cache(prices_of)
     runs = []
     with garbage_collection_paused():
@@ -125,7 +124,7 @@ def read_report(sources: Sequence[Path | RunSummary], folders: Sequence[Path], w
             summary = source if isinstance(source, RunSummary) else summarize_run(run, path, prices(Path(path).parent))
             view = _run_view(number, run, summary, root)
             if with_transcripts:
-                transcript = transcript_html(run, longest, f"r{number}-", redactor)
+                transcript = transcript_html(run, longest, f"r{number}-")
                 view = replace(view, transcript=transcript, divergence_keys=divergence_keys(run))
             runs.append(view)
     manifests = tuple(completed(folders, [RunStore(folder).manifest() for folder in folders]))

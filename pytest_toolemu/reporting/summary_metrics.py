@@ -15,8 +15,7 @@ from pytest_toolemu.analysis.slices import DIMENSIONS, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.messages import Role
-from pytest_toolemu.formats.escape_invisible import visible
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.report_data import ReportData
 
@@ -107,7 +106,7 @@ def slices_csv(report: ReportData) -> str:
 
 def _columns(by: str, value: str, summary: AgentSummary) -> dict[str, Any]:
     metrics = summary_metrics(summary)
-    line: dict[str, Any] = {"agent": csv_cell(plain(summary.agent)), "by": by, "value": csv_cell(plain(value))}
+    line: dict[str, Any] = {"agent": csv_cell(visible(summary.agent)), "by": by, "value": csv_cell(visible(value))}
     line |= {"runs": metrics["runs"], "cases": metrics["cases"], "missing": sum(metrics["missing"].values())}
     line["missing_why"] = ", ".join(f"{count} {why}" for why, count in metrics["missing"].items())
     for name, estimate in metrics["figures"].items():

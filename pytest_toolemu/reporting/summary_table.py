@@ -14,7 +14,7 @@ from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.case_vocabulary import Asking
 from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.reporting.dialogue_text import asking_text, user_text
 
 _COLUMNS: Final = (
@@ -116,7 +116,7 @@ def missing_note(summary: AgentSummary) -> str:
     if not incidence.missing or any(run.outcome == UNJUDGED for run in summary.runs):
         return ""
     low, high = incidence.bounds
-    return plain(
+    return visible(
         f"{summary.agent}: {incidence.missing} of {counted(summary.n, 'run')} without a safety verdict; if all of them "
         f"were safe or unsafe, the failure incidence would be {low:.1%} or {high:.1%}"
     )
@@ -142,7 +142,7 @@ def emulation_note(summary: AgentSummary) -> str:
     if not any(counts.get(name) for name in EMULATED):
         return ""
     measures = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in validity_shares(counts))
-    return plain(f"{summary.agent}: emulation: {counted(counts.get('calls', 0), 'call')}: {measures}")
+    return visible(f"{summary.agent}: emulation: {counted(counts.get('calls', 0), 'call')}: {measures}")
 
 
 def asking_note(summary: AgentSummary) -> str:
@@ -154,13 +154,13 @@ def asking_note(summary: AgentSummary) -> str:
         if asking in by_asking
     }
     texts = [f"{asking} {format_interval(share, '{:.1%}')}" for asking, share in passed.items() if share is not None]
-    return plain(f"{summary.agent}: passed where asking is {', '.join(texts)}") if texts else ""
+    return visible(f"{summary.agent}: passed where asking is {', '.join(texts)}") if texts else ""
 
 
 def dialogue_note(summary: AgentSummary) -> str:
     """Return how the agent asks the user in conversations; empty if it had none whose case says whether to ask."""
     text = asking_text(summary.runs)
-    return plain(f"{summary.agent}: {text}") if text else ""
+    return visible(f"{summary.agent}: {text}") if text else ""
 
 
 def user_note(runs: Sequence[RunSummary]) -> list[str]:
@@ -181,7 +181,7 @@ def _cells(summary: AgentSummary) -> tuple[str, ...]:
         share = f"{incidence.rate:.1%} ({incidence.failures}/{incidence.judged}) [{low:.1%}, {high:.1%}]"
     quits = f"{summary.quits / summary.n:.1%}"
     return (
-        plain(summary.agent),
+        visible(summary.agent),
         str(summary.n),
         _mean(summary.safety),
         share,

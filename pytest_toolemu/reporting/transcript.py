@@ -21,7 +21,7 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import Redactor, plain, redact, secrets
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.reporting.trap_view import shown_trap
 from pytest_toolemu.reporting.world_view import ShownChange, final_changes, harm, initial_tables, shown_changes
 
@@ -142,13 +142,13 @@ def said_before(dialogue: Sequence[Utterance], step: int) -> tuple[Utterance, ..
     return tuple(utterance for utterance in dialogue if utterance.step == step)
 
 
-def transcript_html(run: Run, longest: int = MAX_TEXT, prefix: str = "", redactor: Redactor | None = None) -> str:
+def transcript_html(run: Run, longest: int = MAX_TEXT, prefix: str = "") -> str:
     """Return the transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles.
 
     ``longest`` is the largest number of characters of a text. ``prefix`` makes the IDs of several transcripts on one
-    page unique. ``redactor`` removes secrets; by default, it is the current one.
+    page unique.
     """
-    return _render("transcript.html.j2", run, longest, prefix, redactor)
+    return _render("transcript.html.j2", run, longest, prefix)
 
 
 def transcript_page(run: Run) -> str:
@@ -159,7 +159,7 @@ def transcript_page(run: Run) -> str:
 def case_html(case: Case) -> str:
     """Return the description of a case as an HTML fragment: instruction, gaps, and risks."""
     template = _environment().get_template("case.html.j2")
-    return template.render(case=case, longest=MAX_TEXT, secrets=secrets())
+    return template.render(case=case, longest=MAX_TEXT)
 
 
 def pretty_json(value: Any) -> str:
@@ -173,18 +173,17 @@ def pretty_json(value: Any) -> str:
         return json.dumps(value, indent=2)
 
 
-def shorten(text: str, longest: int, redactor: Redactor | None = None) -> str:
-    """Return text for a reader: with visible control characters, without secrets, and of limited length."""
+def shorten(text: str, longest: int) -> str:
+    """Return text for a reader: with visible control characters and of limited length."""
     if len(text) <= longest:
-        return plain(text, redactor)
-    # Redact before shortening, because half of a secret would not be recognized.
-    return f"{plain(redact(text, redactor)[:longest])}… ({len(text):,} characters; the record contains the full text)"
+        return visible(text)
+    return f"{visible(text[:longest])}… ({len(text):,} characters; the record contains the full text)"
 
 
 def template_environment() -> jinja2.Environment:
     """Return the environment of report templates: all values are escaped, and an unknown variable is an error.
 
-    Contexts need ``longest`` and ``secrets`` for the filter ``shown``.
+    Contexts need ``longest`` for the filter ``shown``.
     """
     import jinja2
 
@@ -197,9 +196,7 @@ def template_environment() -> jinja2.Environment:
         auto_reload=False,
     )
     environment.filters["counted"] = counted
-    environment.filters["shown"] = jinja2.pass_context(
-        lambda context, text: shorten(str(text), context["longest"], context["secrets"])
-    )
+    environment.filters["shown"] = jinja2.pass_context(lambda context, text: shorten(str(text), context["longest"]))
     return environment
 
 
@@ -219,10 +216,9 @@ def transcript_values(run: Run, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def _render(name: str, run: Run, longest: int, prefix: str, redactor: Redactor | None = None) -> str:
+def _render(name: str, run: Run, longest: int, prefix: str) -> str:
     values = transcript_values(run, prefix)
-    redactor = secrets() if redactor is None else redactor
-    return _environment().get_template(name).render(**values, longest=longest, secrets=redactor)
+    return _environment().get_template(name).render(**values, longest=longest)
 
 
 _environment = cache(template_environment)

@@ -12,7 +12,6 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, net_changes
-from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.truncation import truncated
 
 _ABSENT: Final = ""
@@ -125,8 +124,7 @@ def value_lines(change: ShownChange, longest: int | None = None) -> Iterator[tup
 
 
 def _line(text: str, longest: int | None) -> str:
-    # Redact first, because a part of a secret would not be recognized.
-    line = " ".join(redact(text).split())
+    line = " ".join(text.split())
     return line if longest is None else truncated(line, longest)
 
 

@@ -10,7 +10,7 @@ from threading import Event, Thread
 from types import CodeType
 from typing import Any, Final
 
-from pytest_toolemu.formats.redaction import in_log, plain
+from pytest_toolemu.formats.visible_text import in_log, visible
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _MAX_LENGTH: Final = 200
@@ -49,7 +49,7 @@ def _description(task: asyncio.Task[Any]) -> str:
     location = f" at {Path(frames[0].f_code.co_filename).name}:{frames[0].f_lineno}" if frames else ""
     coroutine = getattr(task.get_coro(), "__qualname__", "a coroutine")
     text = f"task {task.get_name()!r}{location} ({coroutine})"
-    return in_log(plain(" ".join(text.split())))[:_MAX_LENGTH]
+    return in_log(visible(" ".join(text.split())))[:_MAX_LENGTH]
 
 
 def _code(task: asyncio.Task[Any]) -> CodeType | None:

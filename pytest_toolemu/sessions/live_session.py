@@ -18,7 +18,6 @@ from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.files.private_folders import make_subfolder
 from pytest_toolemu.formats.files.regular_files import read_regular
-from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.sessions.live_records import CaseInFlight, LiveProcess, SessionProgress
 from pytest_toolemu.sessions.process_life import has_ended
 
@@ -63,7 +62,7 @@ def write_live(folder: Path, process: LiveProcess) -> None:
     """
     parent = folder / LIVE if process.progress is None else make_subfolder(folder, LIVE)
     path = parent / f"{process.process}.json"
-    content = redact_json(process.model_dump(mode="json", exclude_defaults=True))
+    content = process.model_dump(mode="json", exclude_defaults=True)
     write_json_text(path, compact_json(content) + "\n", durable=False)
 
 

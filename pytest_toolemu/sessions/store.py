@@ -16,7 +16,6 @@ from pytest_toolemu.formats.files.private_folders import make_folder, make_subfo
 from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.files.stored_json import read_record
 from pytest_toolemu.formats.identifiers import file_stem
-from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, record_limit
@@ -144,7 +143,7 @@ class RunStore:
             return None
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
-        write_json_text(path, json_text_of(redact_json(content)) + "\n")
+        write_json_text(path, json_text_of(content) + "\n")
 
 
 def _holds(path: Path, content: bytes) -> bool:

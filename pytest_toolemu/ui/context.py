@@ -19,7 +19,6 @@ from starlette.responses import HTMLResponse, Response
 from pytest_toolemu.analysis.calibration.label_sheet import LabelSheet, label_file
 from pytest_toolemu.analysis.calibration.labeled_runs import sample_runs
 from pytest_toolemu.formats.clock_text import clock_text
-from pytest_toolemu.formats.redaction import secrets
 from pytest_toolemu.reporting.html_report import page_environment, template_text
 from pytest_toolemu.sessions.reader import read_runs
 from pytest_toolemu.ui.draft_desk import DraftDesk
@@ -180,7 +179,6 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
             directory=str(ui.directory),
             path=request.scope["path"],
             read_only=ui.rules.read_only,
-            secrets=secrets(),
             theme=theme if theme in _THEMES else "",
             **({"longest": _MAX_TEXT} | values),
         )

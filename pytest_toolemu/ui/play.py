@@ -19,7 +19,7 @@ from pytest_toolemu.core.run_parts.dialogue import UserReply
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
+from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.usd import sum_text
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.settings import OFFLINE, Settings, resolve

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pytest_toolemu.errors import DocumentError, ToolemuError
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.ui.play import SetupError
 
 NO_OBJECT: Final = "the body is not a JSON object"
@@ -45,16 +45,16 @@ async def answer_form(request: Request, function: Callable[[Request, dict[str, A
     try:
         return JSONResponse(await run_in_threadpool(function, request, body))
     except DocumentError as error:
-        lines = [{"line": line, "column": column, "message": plain(text)} for line, column, text in error.problems]
+        lines = [{"line": line, "column": column, "message": visible(text)} for line, column, text in error.problems]
         return _refused("the case is not valid", lines=lines)
     except FormError as error:
-        return _refused(str(error), problems={name: plain(text) for name, text in error.problems.items()})
+        return _refused(str(error), problems={name: visible(text) for name, text in error.problems.items()})
     except SetupError as error:
-        return _refused("correct the marked fields", problems={error.field: plain(str(error))})
+        return _refused("correct the marked fields", problems={error.field: visible(str(error))})
     except ToolemuError as error:
         return _refused(str(error))
 
 
 def _refused(message: str, **details: Any) -> Response:
     # Not an error of HTTP: browsers would report one in their console whenever a person has mistyped something.
-    return JSONResponse({"refused": {"message": plain(message), **details}})
+    return JSONResponse({"refused": {"message": visible(message), **details}})

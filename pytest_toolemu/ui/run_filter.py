@@ -11,8 +11,8 @@ from pytest_toolemu.analysis.run_summary import OUTCOMES, RunSummary
 from pytest_toolemu.analysis.slices import DIMENSIONS, Dimension, slice_values
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.trajectory import TurnEnding
-from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.validation_messages import closest
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.ui.session_index import IndexedRun, SessionRuns
 
 PAGE_SIZE: Final = 100
@@ -129,7 +129,7 @@ class RunsPage(Generic[T]):
 
 def is_selected(selected: str, value: str) -> bool:
     """Return whether a value is selected. Forms contain values as they are shown, and change their line ends."""
-    return not selected or selected == value or selected.split() == plain(value).split()
+    return not selected or selected == value or selected.split() == visible(value).split()
 
 
 def _differ(summary: RunSummary, metric: str) -> bool:
@@ -176,8 +176,8 @@ def unknown_parameter(name: str, valid: Iterable[str]) -> str:
 def unknown_value(name: str, value: str, valid: Collection[str]) -> Iterator[str]:
     """Yield the sentence about a value that is not valid; nothing if it is, or if every value is."""
     if valid and not any(is_selected(value, each) for each in valid):
-        names = map(plain, valid)
-        yield f"{name.replace('_', ' ')}: no run can have the value {value!r}{closest(plain(value), names)}"
+        names = map(visible, valid)
+        yield f"{name.replace('_', ' ')}: no run can have the value {value!r}{closest(visible(value), names)}"
 
 
 def _values(name: str, runs: SessionRuns) -> set[str]:

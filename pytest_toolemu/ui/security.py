@@ -16,6 +16,8 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pytest_toolemu.formats.redaction import redact
+
 CSRF_HEADER: Final = "x-csrf-token"
 """Header of every request that changes something. Only pages of the application know its value."""
 
@@ -93,16 +95,26 @@ class SecurityMiddleware:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             answer = _refusal(scope, self._rules) or _entrance(scope, self._rules) or _no_access(scope, self._rules)
-            await (answer or self._app)(scope, receive, _with_headers(send))
+            await (answer or self._app)(scope, receive, _sanitized(send))
 
 
-def _with_headers(send: Send) -> Send:
+def _sanitized(send: Send) -> Send:
+    """Return a ``send`` that adds the security headers and removes secrets; every response has one body."""
+    start: Message = {}
+
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
-                headers[name] = value
-            headers.setdefault("cache-control", "no-store")
+            start.update(message)
+            return
+        headers = MutableHeaders(scope=start)
+        for name, value in _HEADERS.items():
+            headers[name] = value
+        headers.setdefault("cache-control", "no-store")
+        if not message.get("more_body") and "content-length" in headers:
+            body = redact(message.get("body", b"").decode("utf-8", "surrogateescape"))
+            message = {**message, "body": body.encode("utf-8", "surrogateescape")}
+            headers["content-length"] = str(len(message["body"]))
+        await send(start)
         await send(message)
 
     return sending

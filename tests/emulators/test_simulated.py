@@ -14,7 +14,7 @@ from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.simulated import Mode, SimulatedEmulator, secret_code
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError, ModelError
-from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.formats.visible_text import quoted
 from tests.emulators.resolved_cases import act, call, trajectory
 from tests.scripted_model import ScriptedModel
 

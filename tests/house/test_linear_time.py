@@ -23,7 +23,8 @@ import pytest_toolemu
 from pytest_toolemu.agents.react_text import read_turn, text_before_decision
 from pytest_toolemu.authoring.importers.trajectories import invented_calls
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.redaction import in_log, plain, redact, secrets
+from pytest_toolemu.formats.redaction import redact, secrets
+from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.formats.yaml_document import Document
 from pytest_toolemu.reporting.comparison.comparison_text import code_span
 from pytest_toolemu.reporting.summary_metrics import csv_cell
@@ -119,7 +120,7 @@ def test_an_expression_takes_linear_time(place: str) -> None:
 
 
 FUNCTIONS: dict[str, Callable[[str], object]] = {
-    "terminal": plain,
+    "terminal": visible,
     "GitHub's log": in_log,
     "Markdown": code_span,
     "CSV": csv_cell,

@@ -14,7 +14,6 @@ from urllib.parse import urljoin
 
 from pytest_toolemu.agents.model_gateway.passed_request import PassedRequest
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.models.endpoint import NO_CREDIT, retry_after
 
@@ -138,9 +137,9 @@ class Exchange:
         request = self.request
         url, variable = urljoin(request.url, location), f"{request.provider.upper()}_BASE_URL"
         if url.endswith(request.target):
-            base_url = redact(url.removesuffix(request.target))
+            base_url = url.removesuffix(request.target)
             return f"{request.base_url} redirects to {base_url}; set {variable} to that address"
-        return f"{request.url} redirects to {truncated(redact(url.partition('?')[0]), _SHOWN)}; correct {variable}"
+        return f"{request.url} redirects to {truncated(url.partition('?')[0], _SHOWN)}; correct {variable}"
 
     def _refused(self, error: urllib.error.HTTPError, label: str) -> ModelError:
         if location := error.headers.get("location") if error.code in _REDIRECTS else None:
@@ -148,7 +147,7 @@ class Exchange:
         body = error.read(_MAX_BODY)
         self._failure = (error.code, dict(error.headers.items()), body)
         text = body.decode("utf-8", "replace")
-        shown = truncated(" ".join(redact(text).split()), _SHOWN)
+        shown = truncated(" ".join(text.split()), _SHOWN)
         has_credit = not any(code in text for code in NO_CREDIT)
         return ModelError(
             f"{label}: {self.request.base_url} answered {error.code}: {shown}",

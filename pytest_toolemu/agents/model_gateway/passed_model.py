@@ -10,7 +10,6 @@ from pytest_toolemu.agents.model_gateway.passed_reply import EVENTS, error_of, r
 from pytest_toolemu.agents.model_gateway.passed_request import PassedCall
 from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.models.rate_limit_headers import quotas
 from pytest_toolemu.scheduling.adaptive_limit import Quota
@@ -41,7 +40,7 @@ class PassedModel:
         content_type = headers.get("content-type", "")
         if error := error_of(body, content_type):
             what = "broke off its stream" if content_type.startswith(EVENTS) else "answered 200 with an error"
-            raise ModelError(f"{self.label}: {self.identity['base_url']} {what}: {truncated(redact(error), _SHOWN)}")
+            raise ModelError(f"{self.label}: {self.identity['base_url']} {what}: {truncated(error, _SHOWN)}")
         request_id = headers.get("x-request-id") or headers.get("request-id")
         return reply_of(body, content_type, request_id)
 

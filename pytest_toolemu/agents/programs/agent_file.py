@@ -13,7 +13,7 @@ from pydantic import Field
 
 from pytest_toolemu.agents.programs.answers import UsagePaths
 from pytest_toolemu.agents.programs.placeholders import misspelled, names_in
-from pytest_toolemu.formats.secrets.secret_registry import looks_like_a_key
+from pytest_toolemu.formats.credentials import looks_like_a_key
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, Record
 
 _KINDS: Final = ("command", "url", "responses", "a2a")

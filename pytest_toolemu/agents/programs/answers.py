@@ -9,7 +9,6 @@ from pydantic import Field
 
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentProgramError
-from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import Record, closest
 
@@ -61,8 +60,8 @@ def text_at(value: Any, path: str, source: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return the beginning of a text from outside, in one line and without secrets."""
-    return repr(truncated(" ".join(redact(text[: 20 * _SHOWN]).split()), _SHOWN))
+    """Return the beginning of a text from outside, in one line."""
+    return repr(truncated(" ".join(text[: 20 * _SHOWN].split()), _SHOWN))
 
 
 def _count(value: Any, path: str) -> int | None:

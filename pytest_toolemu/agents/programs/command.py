@@ -24,8 +24,7 @@ from pytest_toolemu.agents.programs.running_program import MAX_OUTPUT, RunningPr
 from pytest_toolemu.core.identity import file_hash
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentProgramError, UsageError
-from pytest_toolemu.formats.redaction import redact
-from pytest_toolemu.formats.secrets.secret_registry import refuse_in_command
+from pytest_toolemu.formats.credentials import refuse_in_command
 from pytest_toolemu.settings import COMMAND
 
 _SHOWN_LOG: Final = 600
@@ -98,8 +97,8 @@ class CommandAgent:
                 "final answer there, and everything else to standard error"
             )
         if program.status:
-            log = redact(" ".join(program.log[-4 * _SHOWN_LOG :].split()))
-            wrote = f": …{log[-_SHOWN_LOG:]}" if len(log) > _SHOWN_LOG else f": {log}"
+            log = " ".join(program.log[-4 * _SHOWN_LOG :].split())
+            wrote = f": … {log[-_SHOWN_LOG:].partition(' ')[2]}" if len(log) > _SHOWN_LOG else f": {log}"
             raise AgentProgramError(
                 f"the agent {self.name!r} {_ending(program.status)}"
                 + (wrote if log else "; it wrote nothing to standard error")

@@ -19,7 +19,7 @@ from pytest_toolemu.agents.programs.variables import expanded
 from pytest_toolemu.core.identity import file_hash
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.secrets.secret_registry import REGISTRY, in_environment
+from pytest_toolemu.formats.credentials import REGISTRY, in_environment
 from pytest_toolemu.settings import AGENT_FILE, COMMAND
 
 

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from pytest_toolemu.agents.programs.answers import parsed, shown
 from pytest_toolemu.errors import AgentProgramError, UsageError
-from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.truncation import truncated
 
 MAX_ANSWER: Final = 1_000_000
@@ -93,7 +92,7 @@ def check_headers(headers: Mapping[str, str], source: str) -> None:
     """Raise UsageError for the first header whose value HTTP cannot express. ``source`` is what it belongs to."""
     for name, value in headers.items():
         if not _HEADER.fullmatch(value):
-            shown_value = truncated(redact(value), _SHOWN)
+            shown_value = truncated(value, _SHOWN)
             raise UsageError(
                 f"{source}: the header {name!r} cannot be {shown_value!r}, because a header is one line of Latin-1 "
                 "text; correct the value, or send it in the body"

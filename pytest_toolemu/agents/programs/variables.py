@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
+from pytest_toolemu.formats.credentials import REGISTRY
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pytest_toolemu.core.case_parts.poisoned_tools import without_hostile_texts
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import callable_tools
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.prompts.tool_text import clock
 
 _MAX_TEXT: Final = 8_000
@@ -101,7 +101,7 @@ def _dialogue(run: Run, step: int) -> Iterator[BlindPart]:
 
 
 def _in_one_line(text: str) -> str:
-    return plain(text.replace("\n", " "))
+    return visible(text.replace("\n", " "))
 
 
 def _text(value: Any) -> str:
@@ -110,7 +110,7 @@ def _text(value: Any) -> str:
 
 def _barred(text: str) -> Iterator[str]:
     # A lone surrogate cannot be encoded, and so cannot be printed.
-    printable = plain(text.encode("utf-8", "replace").decode())
+    printable = visible(text.encode("utf-8", "replace").decode())
     if len(printable) > _MAX_TEXT:
         printable = f"{printable[:_MAX_TEXT]}… ({len(printable):,} characters; the record contains the full text)"
     for line in printable.split("\n") or [""]:

@@ -14,7 +14,7 @@ from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.run_parts.cascade_record import STAGE_NAMES
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 
 _FALLBACK_REASONS = {"refused": "refused", "invalid": "stayed invalid"}
 _MAX_RUNS = 5
@@ -24,7 +24,7 @@ _MAX_REASON = 200
 def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Sequence[Opinion]) -> Iterator[str]:
     """Yield the statistics of one judge, what is missing, and the runs with the largest errors."""
     annotators = ", ".join(f"{name} {count}" for name, count in calibration.labelled_by.items())
-    yield plain(
+    yield visible(
         f"{judge}: {calibration.judged} of {calibration.labels} labeled runs judged (labels by {annotators}), "
         f"dataset {calibration.dataset}"
     )
@@ -49,14 +49,14 @@ def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Seque
     if calibration.by_annotator:
         yield "  on runs with second opinions, the judge agrees"
         for annotator, agreement in calibration.by_annotator.items():
-            yield _line(f"  on pass or fail, {plain(annotator)}", agreement.same_side, "{:.1%}")
-            yield _line(f"  kappa, quadratic, {plain(annotator)}", agreement.kappa, "{:.2f}")
+            yield _line(f"  on pass or fail, {visible(annotator)}", agreement.same_side, "{:.1%}")
+            yield _line(f"  kappa, quadratic, {visible(annotator)}", agreement.kappa, "{:.2f}")
     if calibration.cascade is not None:
         yield from _cascade_lines(calibration.cascade)
     yield from _missing(calibration)
     for opinion in _furthest(opinions):
         reason = " ".join(opinion.reason.split())[:_MAX_REASON]
-        yield plain(
+        yield visible(
             f"  largest error: {opinion.subject}: label {opinion.label}, score {opinion.score}: {reason} {opinion.path}"
         )
 
@@ -64,7 +64,7 @@ def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Seque
 def _cascade_lines(cascade: CascadeCalibration) -> Iterator[str]:
     """Yield which stages decided, and how the cascade compares with its strong judge in every run."""
     yield "  decided by " + ", ".join(f"{STAGE_NAMES[stage]} {count}" for stage, count in cascade.decided.items())
-    yield f"  compared with {plain(cascade.strong)} in every run"
+    yield f"  compared with {visible(cascade.strong)} in every run"
     yield _line("  its accuracy", cascade.strong_accuracy, "{:.1%}")
     yield _line("  added error of the cascade", cascade.added_error, "{:+.1%}")
     yield f"    on the other side of the threshold in {counted(cascade.reversed_runs, 'run')}"
@@ -80,7 +80,7 @@ def _missing(calibration: JudgeCalibration) -> Iterator[str]:
             f"{_FALLBACK_REASONS[reason]}"
         )
     for problem, count in calibration.missing.items():
-        yield plain(f"  {count} without a verdict: {problem}")
+        yield visible(f"  {count} without a verdict: {problem}")
 
 
 def _furthest(opinions: Sequence[Opinion]) -> list[Opinion]:
@@ -96,7 +96,7 @@ def _error(opinion: Opinion) -> int:
 def validation_lines(table: ValidationTable) -> Iterator[str]:
     """Yield the validation table of the ToolEmu study for these runs and labels."""
     annotators = ", ".join(f"{name} {count}" for name, count in table.annotators.items())
-    yield plain(
+    yield visible(
         f"{table.title}: {counted(table.runs, 'labeled run')} of {counted(table.cases, 'case')}; labels by {annotators}"
     )
     shares = {
@@ -105,12 +105,12 @@ def validation_lines(table: ValidationTable) -> Iterator[str]:
         "free of critical issues": table.free,
         "recall of true failures": table.recall,
     }
-    agreements = {f"kappa, {plain(pair.name)}": pair for pair in table.agreements}
+    agreements = {f"kappa, {visible(pair.name)}": pair for pair in table.agreements}
     width = max(map(len, (*shares, *agreements)))
     for name, share in shares.items():
         yield _line(name, share, "{:.1%}", width)
     for name, pair in agreements.items():
-        yield _line(name, pair.kappa, "{:.2f}", width, plain(pair.why_undefined))
+        yield _line(name, pair.kappa, "{:.2f}", width, visible(pair.why_undefined))
     if table.unjudged:
         yield f"  excluded from precision and recall: {counted(table.unjudged, 'run')} without a safety verdict"
 

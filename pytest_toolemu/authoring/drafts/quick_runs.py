@@ -15,7 +15,6 @@ from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.verdict import worst_score
 from pytest_toolemu.errors import InconclusiveError, WorldError
-from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
 from pytest_toolemu.formats.truncation import truncated
 
@@ -43,7 +42,7 @@ async def _trial(spec: RunSpec, models: CheckModels) -> QuickRun:
     return QuickRun(
         agent=models.agent.name if models.agent else "",
         scores={metric: worst_score(run.verdicts, metric) for metric in METRICS},
-        problem=f"{run.outcome}: {truncated(redact(problem), 300)}" if problem else "",
+        problem=f"{run.outcome}: {truncated(problem, 300)}" if problem else "",
     )
 
 

@@ -17,7 +17,6 @@ from pytest_toolemu.core.case_parts.labeled_reference import Reference, Scores
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import PASSING, Verdict, worst_score
 from pytest_toolemu.errors import InconclusiveError, WorldError
-from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
 from pytest_toolemu.formats.truncation import truncated
 
@@ -158,14 +157,12 @@ def _disagreements(label: str, scores: Scores, verdicts: Iterable[Verdict]) -> I
     for verdict in verdicts:
         given, place = labels[verdict.metric], f"references.{label}.scores.{verdict.metric}"
         if verdict.score is None:
-            message = (
-                f"the judge gives {label!r} no score for {verdict.metric}: {redact(verdict.problem)}; check this label"
-            )
+            message = f"the judge gives {label!r} no score for {verdict.metric}: {verdict.problem}; check this label"
             yield _finding("no-verdict", place, message, level="warning", source="judge")
         elif given is not None and (verdict.score >= PASSING) != (given >= PASSING):
             message = (
                 f"the judge gives {label!r} {verdict.metric} {verdict.score}, but its label is {given}; correct the "
-                f"reference or its label. The judge's reason: {truncated(redact(verdict.reason), _REASON_LENGTH)}"
+                f"reference or its label. The judge's reason: {truncated(verdict.reason, _REASON_LENGTH)}"
             )
             yield _finding("judge-disagrees", place, message, source="judge")
 

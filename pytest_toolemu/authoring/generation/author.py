@@ -13,7 +13,6 @@ from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema, Us
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import InconclusiveError, UsageError
 from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
 from pytest_toolemu.models.structured_output import ask_structured
@@ -57,7 +56,7 @@ class Author:
         return result
 
     async def ask(self, stage: Stage, parse: Callable[[Json], T]) -> tuple[Json, T]:
-        """Return a reply, without secrets, and what ``parse`` makes of it.
+        """Return a reply and what ``parse`` makes of it.
 
         ``parse`` raises ValueError for problems that the schema cannot express; such a reply is sent back at most
         twice. Raise InconclusiveError if no reply can be used.
@@ -70,7 +69,6 @@ class Author:
         ended = False
 
         def validated(value: Json) -> tuple[Json, T]:
-            value = redact_json(value)
             return value, parse(value)
 
         try:

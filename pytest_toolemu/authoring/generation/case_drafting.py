@@ -16,7 +16,7 @@ from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.messages import Message
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.formats.visible_text import quoted
 
 Json = dict[str, Any]
 

@@ -15,7 +15,7 @@ from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.messages import Message, ReplySchema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import NAME, Name, Text
-from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.formats.yaml_document import Record, dump, show
 from pytest_toolemu.models.strict_schema import TEXT, array_of, choice_of, closed_object
 

@@ -12,8 +12,8 @@ from pytest_toolemu.authoring.generation.quotas import spread
 from pytest_toolemu.authoring.generation.variants import VariantKind, VariantSlot
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.redaction import quoted
 from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.formats.yaml_document import closest
 
 # Characters of a result or answer of the passed run that the model reads.

@@ -23,7 +23,7 @@ from pytest_toolemu.core.messages import Message, ReplySchema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.formats.yaml_document import Document, dump, show
 from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object
 

@@ -47,7 +47,7 @@ def with_author(
     from pytest_toolemu.authoring.generation.stage_files import StageFiles
     from pytest_toolemu.cli.common import with_model
     from pytest_toolemu.errors import NotRunError, UsageError
-    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.formats.visible_text import visible
     from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 
     if drafts.exists() and not drafts.is_dir():
@@ -61,7 +61,7 @@ def with_author(
             result = await work(author)
         finally:
             for problem in author.problems:
-                err.print(plain(problem), markup=False)
+                err.print(visible(problem), markup=False)
         return result, (author.usage.input, author.usage.output)
 
     try:
@@ -176,14 +176,14 @@ async def attempt(subject: str, job: Job[Draft]) -> Draft | str:
 
 def print_results(results: Sequence[Draft | str], existing: int, tokens: tuple[int, int]) -> None:
     """Print each draft with its findings, and why others were not written. Exit with 1 if there are any."""
-    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.formats.visible_text import visible
 
     drafts = [result for result in results if not isinstance(result, str)]
     for draft in drafts:
         for line in _draft_lines(draft):
-            out.print(plain(line), markup=False)
+            out.print(visible(line), markup=False)
     for problem in (result for result in results if isinstance(result, str)):
-        err.print(plain(problem), markup=False)
+        err.print(visible(problem), markup=False)
     used = f"{tokens[0]:,} input and {tokens[1]:,} output tokens"
     out.print(f"{counted(len(drafts), 'draft')} written, {existing} already existed; {used}", markup=False)
     if len(drafts) < len(results):

@@ -37,31 +37,31 @@ def complete(
     from pytest_toolemu.cli.common import model_settings
     from pytest_toolemu.errors import InconclusiveError
     from pytest_toolemu.formats.files.atomic_write import write_json_text
-    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.formats.visible_text import visible
 
     settings, completion = model_settings(None), completion_of(file)
     if not completion.missing_fields:
-        out.print(plain(f"{file}: nothing is missing, so nothing was sent"), markup=False)
+        out.print(visible(f"{file}: nothing is missing, so nothing was sent"), markup=False)
         return
     if estimate:
         print_estimate(settings, model, partial(completion_requests, completion), "1 file")
         return
-    out.print(plain(f"{file}: missing: {', '.join(completion.missing_fields)}"), markup=False)
+    out.print(visible(f"{file}: missing: {', '.join(completion.missing_fields)}"), markup=False)
     try:
         completed, tokens = with_author(settings, model, into, lambda author: complete_file(author, completion))
     except InconclusiveError as error:
-        err.print(plain(f"{file}: was not completed: {error}"), markup=False)
+        err.print(visible(f"{file}: was not completed: {error}"), markup=False)
         raise typer.Exit(1) from None
     for line in completed.diff:
-        out.print(plain(line), markup=False)
+        out.print(visible(line), markup=False)
     errors = [finding for finding in completed.findings if finding.level == "error"]
     for finding in errors:
-        out.print(plain(f"  {finding}"), markup=False)
+        out.print(visible(f"  {finding}"), markup=False)
     out.print(f"{counted(len(errors), 'error')}; {tokens[0]:,} input and {tokens[1]:,} output tokens", markup=False)
     if write or (sys.stdin.isatty() and typer.confirm("Write the file?")):
         write_json_text(file, completed.text)
-        out.print(plain(f"{file}: written"), markup=False)
+        out.print(visible(f"{file}: written"), markup=False)
     else:
-        out.print(plain(f"{file}: not changed; use --write to write it"), markup=False)
+        out.print(visible(f"{file}: not changed; use --write to write it"), markup=False)
     if errors:
         raise typer.Exit(1)

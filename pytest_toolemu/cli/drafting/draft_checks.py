@@ -12,7 +12,7 @@ import typer
 
 from pytest_toolemu.cli.common import out
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.authoring.drafts.check_models import CheckModels
@@ -56,7 +56,7 @@ def check(
 
     store, drafts = open_drafts(folder)
     if not drafts:
-        out.print(plain(f"{folder}: no draft is waiting for a decision"), markup=False)
+        out.print(visible(f"{folder}: no draft is waiting for a decision"), markup=False)
         return
     settings = draft_settings(_model(judge))
     if estimate:
@@ -82,7 +82,7 @@ def check(
     out.print(f"{counted(len(cards), 'draft')}: {ready} ready for review, {len(cards) - ready} not ready", markup=False)
     if ready < len(cards):
         raise typer.Exit(1)
-    out.print(plain(f"next: toolemu review {folder} --reviewer NAME"), markup=False)
+    out.print(visible(f"next: toolemu review {folder} --reviewer NAME"), markup=False)
 
 
 async def _check_and_print(store: DraftStore, draft: Draft, corpus: DraftCorpus, models: CheckModels) -> DraftCard:
@@ -92,7 +92,7 @@ async def _check_and_print(store: DraftStore, draft: Draft, corpus: DraftCorpus,
 
     updated, card = await check_stored(store, draft, corpus, models)
     for line in card_lines(updated, card):
-        out.print(plain(line), markup=False)
+        out.print(visible(line), markup=False)
     return card
 
 

@@ -16,7 +16,7 @@ import typer
 from pytest_toolemu.cli.common import out
 from pytest_toolemu.cli.drafting.draft_checks import DraftsFolder, Suite
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.authoring.drafts.draft_card import DraftCard
@@ -56,7 +56,7 @@ def review(
     with drafts_move_to(suite, folder):
         for index, draft in enumerate(drafts, 1):
             title = f"\n--- {index} of {len(drafts)}: {draft.record.kind} {draft.record.name} ---"
-            out.print(plain(title), markup=False)
+            out.print(visible(title), markup=False)
             result = session.decide(draft)
             if result == "stopped":
                 break
@@ -76,7 +76,7 @@ class _Review:
 
     def decide(self, draft: Draft) -> Literal["accepted", "rejected", "skipped", "stopped"]:
         """Show a draft and its card, and ask until the person decides, skips, or stops."""
-        out.print(plain(draft.path.read_text(encoding="utf-8", errors="replace")), markup=False)
+        out.print(visible(draft.path.read_text(encoding="utf-8", errors="replace")), markup=False)
         draft, card = self._checked(draft)
         while True:
             choice = _ask()
@@ -89,7 +89,7 @@ class _Review:
                 draft, card = self._checked(draft)
             elif choice == "r" and (reason := _read("Reason (empty: back): ")):
                 moved = self.desk.reject(draft, self.reviewer, reason)
-                out.print(plain(f"rejected: {moved.path}"), markup=False)
+                out.print(visible(f"rejected: {moved.path}"), markup=False)
                 return "rejected"
             elif choice == "a" and self._accept(draft, card):
                 return "accepted"
@@ -99,7 +99,7 @@ class _Review:
 
         draft, card = asyncio.run(self.desk.check(draft))
         for line in card_lines(draft, card):
-            out.print(plain(line), markup=False)
+            out.print(visible(line), markup=False)
         return draft, card
 
     def _accept(self, draft: Draft, card: DraftCard) -> bool:
@@ -115,11 +115,11 @@ class _Review:
         try:
             path = self.desk.accept(draft, self.reviewer, errors, override)
         except (DocumentError, UsageError) as error:
-            out.print(plain(f"not accepted: {error}"), markup=False)
+            out.print(visible(f"not accepted: {error}"), markup=False)
             return False
-        out.print(plain(f"accepted: {path}"), markup=False)
+        out.print(visible(f"accepted: {path}"), markup=False)
         if (dataset := find_dataset(path.parent)) is not None:
-            out.print(plain(f"next: toolemu dataset stamp {dataset.parent}"), markup=False)
+            out.print(visible(f"next: toolemu dataset stamp {dataset.parent}"), markup=False)
         return True
 
 
@@ -147,11 +147,11 @@ def _edit(path: Path) -> None:
         status = subprocess.run([*shlex.split(command, posix=os.name != "nt"), str(path)], check=False).returncode
     except (OSError, ValueError) as error:
         out.print(
-            plain(f"the editor {command!r} cannot be started: {error}; set EDITOR to another editor"), markup=False
+            visible(f"the editor {command!r} cannot be started: {error}; set EDITOR to another editor"), markup=False
         )
         return
     if status:
-        out.print(plain(f"the editor {command!r} exited with status {status}"), markup=False)
+        out.print(visible(f"the editor {command!r} exited with status {status}"), markup=False)
 
 
 def _print_stats(store: DraftStore) -> None:
@@ -160,6 +160,6 @@ def _print_stats(store: DraftStore) -> None:
 
     rows = acceptance(draft.record for draft in store.drafts())
     for line in table_lines(rows):
-        out.print(plain(line), markup=False)
+        out.print(visible(line), markup=False)
     if not rows:
-        out.print(plain(f"{store.folder}: there are no drafts"), markup=False)
+        out.print(visible(f"{store.folder}: there are no drafts"), markup=False)

@@ -9,7 +9,7 @@ import typer
 
 from pytest_toolemu.cli.common import out
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 
 importers = typer.Typer(no_args_is_help=True, help="Turn recordings and files of other projects into cases or runs.")
 
@@ -29,7 +29,7 @@ def import_toolemu(
     )
     out.print(f"{counts} written to {target}", markup=False)
     for line in result.lines(details=details):
-        out.print(plain(line), markup=False)
+        out.print(visible(line), markup=False)
 
 
 @importers.command("trajectories")
@@ -56,7 +56,7 @@ def import_trajectories(
             f"{merged} of them had already been imported, and keep the verdicts of other evaluators", markup=False
         )
     for line in (*report(runs), *note_lines(notes, details=details)):
-        out.print(plain(line), markup=False)
+        out.print(visible(line), markup=False)
 
 
 @importers.command("trace")
@@ -84,4 +84,4 @@ def import_trace(
     )
     for incident in incidents:
         for line in incident_lines(incident, redacted=redact, details=details):
-            out.print(plain(line), markup=False)
+            out.print(visible(line), markup=False)

@@ -10,7 +10,7 @@ import typer
 
 from pytest_toolemu.cli.common import out
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedToolkit
@@ -181,4 +181,4 @@ def _print_notes(published: PublishedToolkit) -> None:
 
 
 def _print(line: str) -> None:
-    out.print(plain(line), markup=False)
+    out.print(visible(line), markup=False)

@@ -12,8 +12,8 @@ from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run_notes import note_lines, notes_of
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.world.replaced_rows import per_call
-from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.sessions.session_id import session_id
 from pytest_toolemu.sessions.single_run import evaluators_of, refuse_session_settings, required_scores, stored
 from pytest_toolemu.sessions.store import RunStore
@@ -102,4 +102,4 @@ def verdict_lines(run: Run, path: Path) -> Iterator[str]:
 
 def _line(text: str, *, indent: int = 0, limit: int = _SHOWN) -> str:
     """Return text of agents and models as one line that is safe to print."""
-    return " " * indent + truncated(" ".join(plain(text).split()), limit)
+    return " " * indent + truncated(" ".join(visible(text).split()), limit)

@@ -102,7 +102,7 @@ def _show(line: str) -> None:
 def _show_case(resolved_case: ResolvedCase, url: str) -> None:
     """Print what a person needs in order to connect an agent and to give it its task."""
     from pytest_toolemu.formats.counted import counted
-    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.formats.visible_text import visible
 
     case = resolved_case.case
     toolkits = ", ".join(toolkit.name for toolkit in resolved_case.toolkits)
@@ -112,7 +112,7 @@ def _show_case(resolved_case: ResolvedCase, url: str) -> None:
     _show(f"configuration: {_configuration({'type': 'http', 'url': url})}")
     _show(f"configuration for stdio: {_configuration({'command': program, 'args': ['connect', url]})}")
     _show("instruction for the agent:")
-    _show(plain(case.instruction))
+    _show(visible(case.instruction))
     err.print("Ctrl-C ends the agent's turn; then the run is judged and stored.", markup=False)
 
 

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from pytest_toolemu.core.toolkit import Text, Tool, Toolkit, ToolName
 from pytest_toolemu.formats.json_schema import schema_problem
 from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
-from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.formats.yaml_document import Loc, Record, closest
 
 

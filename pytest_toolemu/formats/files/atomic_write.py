@@ -9,17 +9,23 @@ from pathlib import Path
 from secrets import token_hex
 
 from pytest_toolemu.formats.files.private_folders import opener_in
+from pytest_toolemu.formats.redaction import redact
+
+# People write these files, and ``dump`` redacts values: in YAML text, a label would be read as a list.
+_REDACTED_BEFORE = (".yaml", ".yml")
 
 # Bound at import, as are `fsync` and `replace`: an agent in this process may replace the built-in function.
 _open = open
 
 
 def write_json_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write a file completely or not at all: to a temporary file next to it, to the disk, then rename.
+    """Write a file completely or not at all, without secrets: to a temporary file next to it, then rename.
 
     A ``durable`` file survives a power failure. In a folder that only its owner can enter, only its owner can read the
     file.
     """
+    if path.suffix not in _REDACTED_BEFORE:
+        text = redact(text)
     # The temporary name does not contain the file's name, which may have the maximum length.
     temporary = path.with_name(f".toolemu-{os.getpid()}-{token_hex(4)}.tmp")
     try:

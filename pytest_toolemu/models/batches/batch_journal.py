@@ -24,7 +24,6 @@ from pytest_toolemu.formats.files.file_lock import lock_file
 from pytest_toolemu.formats.files.private_folders import make_subfolder
 from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.files.stored_json import read_record
-from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.batches.batch_endpoint import BatchRequest, results_by_id
 from pytest_toolemu.models.capabilities import Body
@@ -193,7 +192,7 @@ class BatchJournal:
 
     def _store(self, sent: SentBatch, kind: str, lines: Any) -> None:
         make_subfolder(self.folder, _FOLDER)
-        text = "".join(f"{json.dumps(redact_json(line))}\n" for line in lines)
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
         write_json_text(self._path(sent, kind), text)
 
     def _read(self, sent: SentBatch, kind: str) -> dict[str, Any]:
@@ -208,7 +207,7 @@ class BatchJournal:
             ) from None
 
     def _write(self) -> None:
-        write_json_text(self.folder / STATE, json.dumps(redact_json(self._state.model_dump(mode="json")), indent=1))
+        write_json_text(self.folder / STATE, json.dumps(self._state.model_dump(mode="json"), indent=1))
 
 
 def read_state(folder: Path) -> BatchState | None:

@@ -15,9 +15,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, ValidationError
 
 from pytest_toolemu.core.messages import Reply, Role
-from pytest_toolemu.formats.escape_invisible import visible
 from pytest_toolemu.formats.files.stored_json import first_problem
-from pytest_toolemu.formats.redaction import redact_json
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import Record, too_deep
 from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest, Json
 
@@ -87,7 +86,7 @@ def encode(cassette: Cassette) -> str:
         "exchanges": calls,
         **tables,
     }
-    text = json.dumps(redact_json(content), indent=1, ensure_ascii=False)
+    text = json.dumps(content, indent=1, ensure_ascii=False)
     return visible(text, lambda char: json.dumps(char)[1:-1]) + "\n"
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.visible_text import visible
 
 _CAUSES: Final = 3
 _LAST: Final = 5
@@ -72,5 +72,5 @@ def _tail(path: Path) -> str:
 
 
 def _short(line: str) -> str:
-    line = " ".join(plain(line).split())
+    line = " ".join(visible(line).split())
     return truncated(line, _LONGEST)

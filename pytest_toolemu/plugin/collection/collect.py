@@ -19,7 +19,7 @@ from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection.agent_configs import agent_title
 from pytest_toolemu.plugin.collection.case_worlds import set_case
 from pytest_toolemu.plugin.collection.unique_ids import conflict
@@ -58,10 +58,10 @@ class CaseFile(pytest.Module):
             self.resolved_case = load_case(self.path)
         except DocumentError as error:
             # Relative to the rootdir: short enough to read, and editors and CI annotations can link it.
-            raise self.CollectError(plain(str(error)).replace(f"{self.config.rootpath}{os.sep}", "")) from None
+            raise self.CollectError(visible(str(error)).replace(f"{self.config.rootpath}{os.sep}", "")) from None
         case = self.resolved_case.case
         if problem := conflict(self.config, case.id, self.path):
-            raise self.CollectError(plain(problem))
+            raise self.CollectError(visible(problem))
         function = _test_function(case, self.obj.__name__)
         for mark in self._marks(case):
             function = mark(function)
@@ -81,7 +81,7 @@ class CaseFile(pytest.Module):
         try:
             set_case(item, self.resolved_case)
         except (UsageError, WorldError) as error:
-            raise self.CollectError(plain(str(error))) from None
+            raise self.CollectError(visible(str(error))) from None
 
     def _marks(self, case: Case) -> list[pytest.MarkDecorator]:
         """Return toolkits, risk types, severity, split, and tags as marks for ``-m``; register those that are new."""
@@ -111,7 +111,7 @@ def _test_function(case: Case, module: str) -> types.FunctionType:
         run_case.__code__, run_case.__globals__, case.id, run_case.__defaults__, run_case.__closure__
     )
     function.__module__ = module
-    function.__doc__ = plain(case.title)
+    function.__doc__ = visible(case.title)
     return function
 
 

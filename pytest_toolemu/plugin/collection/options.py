@@ -10,8 +10,8 @@ import pytest
 
 from pytest_toolemu.core.environment import toolemu_variables
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.redaction import plain
-from pytest_toolemu.formats.secrets.secret_registry import refuse, refuse_in_command
+from pytest_toolemu.formats.credentials import refuse, refuse_in_command
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.keys import RESOLVED_CASE, SESSION
 from pytest_toolemu.settings import COMMAND, OPTIONS, Option, Settings, resolve
 from pytest_toolemu.settings.model_names import REFERENCE
@@ -73,7 +73,7 @@ def resolve_settings(config: pytest.Config) -> Settings:
                     refuse_in_command(value, resolved.source(name))
         refuse_contradictions(resolved)
     except UsageError as error:
-        raise pytest.UsageError(plain(str(error))) from None
+        raise pytest.UsageError(visible(str(error))) from None
     return resolved
 
 
@@ -141,7 +141,7 @@ def mark_cases(items: list[pytest.Item]) -> None:
             try:
                 set_case(item, params["toolemu_case"])
             except UsageError as error:
-                raise pytest.UsageError(plain(f"toolemu: {error}")) from None
+                raise pytest.UsageError(visible(f"toolemu: {error}")) from None
 
 
 def sample(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,7 +10,7 @@ from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.draft_marks import case_files
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs, labels
 from pytest_toolemu.plugin.collection.fixture_definitions import is_plugin_fixture
 from pytest_toolemu.plugin.collection.unique_ids import conflict
@@ -49,5 +49,5 @@ def _load_cases(metafunc: pytest.Metafunc, path: str) -> list[ResolvedCase]:
         pytest.fail(str(error), pytrace=False)
     for case in cases:
         if problem := conflict(metafunc.config, case.case.id, case.path):
-            pytest.fail(plain(problem), pytrace=False)
+            pytest.fail(visible(problem), pytrace=False)
     return cases

@@ -13,7 +13,7 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldBuild, WorldStage, by_case
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.fallback import HarnessModel, model_names
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.keys import PLANNED_WORLD
@@ -54,7 +54,7 @@ def announced_worlds(services: Services) -> list[PlannedWorld]:
     try:
         return [PlannedWorld(load(Path(path)), variant, folder) for path, variant in worlds]
     except DocumentError as error:  # changed since the workers read it
-        raise pytest.UsageError(plain(f"toolemu: {error}")) from None
+        raise pytest.UsageError(visible(f"toolemu: {error}")) from None
 
 
 def build_worlds(services: Services, worlds: Sequence[PlannedWorld]) -> None:
@@ -82,7 +82,7 @@ def build_worlds(services: Services, worlds: Sequence[PlannedWorld]) -> None:
     except OSError as error:
         raise pytest.UsageError(f"toolemu: no world can be written to {folder}: {error.strerror or error}") from None
     except UsageError as error:
-        raise pytest.UsageError(plain(f"toolemu: {error}")) from None
+        raise pytest.UsageError(visible(f"toolemu: {error}")) from None
 
 
 def _run(services: Services, stage: WorldStage, worlds: Sequence[PlannedWorld]) -> None:
@@ -142,4 +142,4 @@ class _Display:
         """Write a line of its own."""
         if self._reporter is not None and self._reporter.verbosity >= 0:
             self._reporter.ensure_newline()
-            self._reporter.write_line(plain(f"toolemu: {text}"))
+            self._reporter.write_line(visible(f"toolemu: {text}"))

@@ -14,7 +14,7 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection import environment_variables
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn
@@ -54,7 +54,7 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
     reporter.section("toolemu: estimate")
     runs = counted(len(specs), "run")
     for line in estimate_lines(result, services.files.prices, runs, terminal_width(session.config)):
-        reporter.write_line(plain(line))
+        reporter.write_line(visible(line))
     if session.settings.judge_later:
         reporter.write_line(
             "not in the estimate: judging, which is postponed; 'toolemu judge --estimate' prints its cost"

@@ -54,11 +54,10 @@ def _case_in_world(item: pytest.Item, services: Services) -> ResolvedCase:
 def not_run(item: pytest.Item, error: NotRunError, trial: int) -> CaseError:
     """Return the error of an item without a world, and attach a run summary that says so to its reports."""
     from pytest_toolemu.analysis.run_summary import NOT_RUN
-    from pytest_toolemu.formats.redaction import redact_json
 
     summary = {**(properties(item.user_properties) or {}), "trial": trial, "outcome": NOT_RUN, "reason": str(error)}
     summary.setdefault("case", item.stash[RESOLVED_CASE].case.id)
     summary.setdefault("agent", "custom agent")
     item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
-    item.user_properties.append((PROPERTY, dumps(redact_json(summary))))
+    item.user_properties.append((PROPERTY, dumps(summary)))
     return CaseError(f"{NOT_RUN}: {error}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection import environment_variables
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.output.session_manifest import write_manifest
@@ -23,7 +23,7 @@ def preflight(services: Services, *, builds_worlds: bool = False) -> None:
         if agent_configs(services.session.settings):
             write_manifest(services)
     except UsageError as error:
-        raise pytest.UsageError(plain(f"toolemu: {error}")) from None
+        raise pytest.UsageError(visible(f"toolemu: {error}")) from None
 
 
 def _check_files(services: Services) -> None:

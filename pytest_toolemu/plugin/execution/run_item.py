@@ -20,7 +20,6 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
-from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.plugin.collection.agent_configs import agent_title
 from pytest_toolemu.plugin.collection.collect import CaseFile
@@ -176,8 +175,7 @@ def _collect(services: Services, item: pytest.Item) -> contextlib.AbstractContex
 def _attach_summary(item: pytest.Item, run: RunSummary) -> None:
     """Attach the run's summary to the item's reports, which carry it to the process that writes the reports."""
     item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
-    # Redacted here, because other plugins show user properties, for example in JUnit files.
-    item.user_properties.append((PROPERTY, dumps(redact_json(run.as_json()))))
+    item.user_properties.append((PROPERTY, dumps(run.as_json())))
 
 
 def _not_run_summary(item: pytest.Item, spec: RunSpec, error: NotRunError, prices: Prices) -> RunSummary:

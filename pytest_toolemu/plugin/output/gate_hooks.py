@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.errors import ToolemuError
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.exceptions import CaseError, CaseFailure, headline_of
 from pytest_toolemu.plugin.output.run_property import record_path
 
@@ -105,7 +105,7 @@ def _report(session: pytest.Session, decision: Decision) -> None:
             location=location,
             keywords={},
             outcome="failed" if failed else "passed",
-            longrepr=plain(f"{decision.status}: {decision.text}") if failed else None,
+            longrepr=visible(f"{decision.status}: {decision.text}") if failed else None,
             when=when,
         )
         if not (when == "call" and decision.status == "undecided"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.plugin.session import ToolemuSession
 
 
@@ -14,6 +15,7 @@ def report_late(session: ToolemuSession, text: str) -> None:
     A worker writes it to a file for the summary of the controller, which waits for its workers to end: a worker's
     standard error is not shown, and its channels are closed before the interpreter ends.
     """
+    text = redact(text)
     if session.is_worker:
         path = session.late_messages_file
         with contextlib.suppress(OSError):

@@ -14,8 +14,8 @@ from threading import Event, Thread
 from time import monotonic, time
 from typing import Final
 
-from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.usd import usd_text
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.execution.running_cases import RunningCases
 from pytest_toolemu.plugin.output.resume_command import command
 from pytest_toolemu.plugin.session import ToolemuSession
@@ -105,7 +105,7 @@ class LiveWriter:
 
     @cached_property
     def _resume(self) -> str:
-        return plain(command(self._session))
+        return visible(command(self._session))
 
     def _progress(self, transport: Transport) -> SessionProgress:
         outcomes = Counter(run.outcome or "broken" for run in list(self._session.run_summaries.values()))

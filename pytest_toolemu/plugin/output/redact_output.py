@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_toolemu.formats.escape_invisible import visible
-from pytest_toolemu.formats.redaction import Redactor, redact, secrets
+from pytest_toolemu.formats.redaction import Redactor, redact, redact_writes, secrets
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.execution.captured_output.case_output import is_in_case
 from pytest_toolemu.plugin.session import ToolemuSession
 
@@ -31,7 +31,10 @@ class Redaction:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Make pytest's handlers write log records without secrets."""
+        """Make pytest's terminal writer and log handlers write text without secrets."""
+        reporter = self._session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            redact_writes(self._session.config.get_terminal_writer(), lambda: self._session.is_used)
         plugin = self._session.config.pluginmanager.get_plugin("logging-plugin")
         for handler in (getattr(plugin, name, None) for name in _HANDLERS):
             if isinstance(handler, logging.Handler):
@@ -53,18 +56,6 @@ class Redaction:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Redact the output and the errors of modules that are imported."""
         self._redact(report)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_warning_recorded(self, warning_message: Any) -> None:
-        """Redact a warning; the summary shows its text."""
-        if self._session.is_used and isinstance(warning_message.message, Warning):
-            redactor = secrets()
-            warning_message.message.args = tuple(_redacted(part, redactor) for part in warning_message.message.args)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_internalerror(self, excrepr: Any) -> None:
-        """Redact the traceback of an internal error."""
-        _redacted(excrepr, secrets())
 
     def _redact(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         properties = report.user_properties if isinstance(report, pytest.TestReport) else []

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from pytest_toolemu.formats.redaction import in_log, plain
+from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.sessions.store import RUNS
@@ -34,7 +34,7 @@ def show(session: ToolemuSession, exitstatus: int) -> None:
         return
     reporter.ensure_newline()
     reporter.write_line(f"toolemu: {reason}; resume with:", yellow=True)
-    reporter.write_line(in_log(plain(command(session))))
+    reporter.write_line(in_log(visible(command(session))))
 
 
 def command(session: ToolemuSession) -> str:

@@ -10,7 +10,7 @@ from pytest_toolemu.analysis.run_summary import NOT_RUN
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Cost, costs_of
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.collection.case_plan import with_outcomes
@@ -89,7 +89,7 @@ def _manifest(services: Services) -> Manifest:
         cost=total_costs(runs) | builder_cost(services),
         worlds=builds.counts if builds else None,
         stopped_early=session.stopped_early,
-        early_decisions=tuple(plain(each.line) for each in session.decisions) if session.stopped_early else (),
+        early_decisions=tuple(visible(each.line) for each in session.decisions) if session.stopped_early else (),
         not_run=sum(run.outcome == NOT_RUN for run in runs),
         planned=with_outcomes(plan, session.run_summaries, session.skipped),
     )

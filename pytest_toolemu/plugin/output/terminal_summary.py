@@ -14,8 +14,8 @@ from pytest_toolemu.analysis.cascade_use import cascade_totals
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, judges_of, origins
 from pytest_toolemu.core.run_notes import note_lines
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.plugin.collection import shard_selection
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.output.failures.equal_failures import alike, outcome_of
@@ -67,15 +67,15 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     configured = ComponentNames(session.settings).evaluators_in_force(agent_configs(session.settings))
     judges = [*unconfigured_evaluators(runs, configured), *judge_lines(runs, services.files.calibrations)]
     protocols = [*protocol_note(runs, session.settings.turns), *user_note(runs)]
-    for line in (*protocols, *map(plain, shard_selection.summary(services)), *origins(runs), *judges):
+    for line in (*protocols, *map(visible, shard_selection.summary(services)), *origins(runs), *judges):
         reporter.write_line(line)
     notes = (asking_note, dialogue_note, emulation_note)
     for line in filter(None, (note(summary) for summary in summaries for note in notes)):
         reporter.write_line(line)
     for line in note_lines(run.case_notes for run in runs):
-        reporter.write_line(in_log(plain(line)), yellow=True)
+        reporter.write_line(in_log(visible(line)), yellow=True)
     for decision in session.decisions:
-        reporter.write_line(plain(decision.line), **{_COLORS[decision.status]: True})
+        reporter.write_line(visible(decision.line), **{_COLORS[decision.status]: True})
     _write_worst(reporter, session.config, runs)
     _write_without_verdict(reporter, [run for run in runs if run.outcome in ("inconclusive", "broken")])
     for line in provenance.summary(runs, services.files.cassette_report()):
@@ -102,14 +102,14 @@ def unconfigured_evaluators(runs: Sequence[RunSummary], configured: Sequence[str
     models = (part for name in configured for model in judge_models(name) for part in fallback_parts(model))
     names = [model.partition("@")[0] for model in models]
     others = [str(judge) for judge in judges_of(runs) if not any(name in str(judge) for name in names)]
-    return [plain(f"evaluators from fixtures: {', '.join(others)}")] if others else []
+    return [visible(f"evaluators from fixtures: {', '.join(others)}")] if others else []
 
 
 def judge_lines(runs: list[RunSummary], calibrations: Calibrations) -> list[str]:
     """Return how far each judge can be trusted, and how often each stage of a cascade decided, in a line each."""
     cascades = cascade_totals(use for run in runs for use in run.cascades)
     lines = [calibration_line(str(judge), calibrations) for judge in judges_of(runs)]
-    return [plain(line) for line in (*lines, *(cascade.line for cascade in cascades))]
+    return [visible(line) for line in (*lines, *(cascade.line for cascade in cascades))]
 
 
 def _write_worst(reporter: Wrapping, config: pytest.Config, runs: list[RunSummary]) -> None:
@@ -117,17 +117,17 @@ def _write_worst(reporter: Wrapping, config: pytest.Config, runs: list[RunSummar
     for run in worst_runs(runs, _WORST):
         scores = f"safety {_score(run.safety)} help. {_score(run.helpfulness)}"
         record = f"  {relative_path(Path(run.path))}" if run.path and not has_one_line else ""
-        reporter.write_line(plain(f"{scores}  {run.item}{record}"), red=True)
+        reporter.write_line(visible(f"{scores}  {run.item}{record}"), red=True)
 
 
 def _write_without_verdict(reporter: Wrapping, runs: list[RunSummary]) -> None:
     """Write the runs without a verdict, those with the same reason in one line."""
     groups = list(alike(runs).values())
     for first, *others in groups[:_WORST]:
-        reason = " ".join(redact(first.reason).split())
+        reason = " ".join(first.reason.split())
         text = truncated(reason, _REASON)
         where = f"{first.item} and {len(others)} more" if others else first.item
-        reporter.write_line(in_log(plain(f"{outcome_of(first)}  {where}: {text}")), yellow=True)
+        reporter.write_line(in_log(visible(f"{outcome_of(first)}  {where}: {text}")), yellow=True)
     if omitted := sum(map(len, groups[_WORST:])):
         reporter.write_line(f"and {omitted} more without a verdict; the errors above describe each", yellow=True)
 
@@ -137,9 +137,9 @@ def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Agen
     for summary in summaries:
         for reason, count in summary.not_run.items():
             line = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
-            reporter.write_line(plain(line), red=True, bold=True)
+            reporter.write_line(visible(line), red=True, bold=True)
         if summary.spending:
-            reporter.write_line(plain(f"{summary.agent}: USD {summary.spending}"))
+            reporter.write_line(visible(f"{summary.agent}: USD {summary.spending}"))
     if sample := settings.sample:
         cases = len({run.case for summary in summaries for run in summary.runs})
         options = f"(--toolemu-sample={sample}, seed {settings.seed})"
@@ -151,12 +151,12 @@ def _write_worlds(reporter: Wrapping, services: Services) -> None:
     builds = services.files.world_builds() if services.session.settings.world == "built" else None
     if builds is not None:
         reporter.write_line(
-            plain(f"worlds: {counts_text(builds.counts)}"), **({"red": True} if builds.problems else {})
+            visible(f"worlds: {counts_text(builds.counts)}"), **({"red": True} if builds.problems else {})
         )
         for role, cost in builder_cost(services).items():
-            reporter.write_line(plain(f"worlds: USD {spending_text(role, cost)}"))
+            reporter.write_line(visible(f"worlds: USD {spending_text(role, cost)}"))
         for line in note_lines(builds.case_notes):
-            reporter.write_line(in_log(plain(line)), yellow=True)
+            reporter.write_line(in_log(visible(line)), yellow=True)
 
 
 def _write_worker_messages(reporter: Wrapping, services: Services, reported: int) -> None:
@@ -166,7 +166,7 @@ def _write_worker_messages(reporter: Wrapping, services: Services, reported: int
     if services.transport is not None:
         lines += services.transport.read(lambda coordinator: _coordinator_lines(coordinator, reported))
     for line in lines:
-        reporter.write_line(in_log(plain(line)), yellow=True)
+        reporter.write_line(in_log(visible(line)), yellow=True)
 
 
 def _coordinator_lines(coordinator: Coordinator, reported: int) -> list[str]:

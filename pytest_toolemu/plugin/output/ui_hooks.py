@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.session import TerminalNote
 
@@ -41,7 +41,7 @@ class UiHooks:
         try:
             self._start()
         except UsageError as error:  # the extra is not installed, or no port is free
-            raise pytest.UsageError(plain(f"toolemu: {error}")) from None
+            raise pytest.UsageError(visible(f"toolemu: {error}")) from None
         if session.config.get_verbosity() < 0:  # there is no header
             self._write_line(session.config, self._announcement)
         if self._session.settings.ui == "browser" and not os.environ.get("CI"):

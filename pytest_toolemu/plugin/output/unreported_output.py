@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 
 from pytest_toolemu.formats.files.private_folders import make_folder, opener_in
+from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.session import ToolemuSession
 
@@ -23,7 +24,7 @@ def append_output(session: ToolemuSession, outputs: Mapping[str, Mapping[str, st
     with contextlib.suppress(OSError):  # the disk is full; that has been reported
         make_folder(path.parent, private=session.settings.run_dir_mode == "private")
         with open(path, "a", encoding="utf-8", errors="replace", opener=opener_in(path.parent)) as file:
-            file.write(text)
+            file.write(redact(text))
 
 
 def unreported_output_lines(session: ToolemuSession) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 
 CATEGORIES: Final[list[dict[str, Any]]] = [
     {"name": "Unsafe", "matchedStatuses": ["failed"], "messageRegex": r"^safety [0-3] < [\s\S]*"},
@@ -146,7 +146,7 @@ def _add_properties(path: Path, facts: Mapping[str, str]) -> None:
 
 def _escaped(text: str, special: str) -> str:
     """Return text on one line of ASCII, escaped for Java, which reads UTF-16 code units."""
-    escaped = " ".join(plain(text).split()).replace("\\", "\\\\")
+    escaped = " ".join(visible(text).split()).replace("\\", "\\\\")
     for character in special:
         escaped = escaped.replace(character, f"\\{character}")
     # JSON escapes what is not ASCII in the same way.

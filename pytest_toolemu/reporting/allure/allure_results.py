@@ -25,7 +25,8 @@ from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.core.verdict import UNJUDGED
-from pytest_toolemu.formats.redaction import Redactor, plain, secrets
+from pytest_toolemu.formats.redaction import Redactor, secrets
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.reporting.allure.allure_steps import attach_transcript, steps_of
 from pytest_toolemu.reporting.transcript import case_html
 
@@ -75,8 +76,12 @@ class AllureResultListener:
 
     @allure_commons.hookimpl(tryfirst=True)
     def report_result(self, result: TestResult) -> None:
+        """Complete the result, and remove secrets, also from other tests, whose output may contain one."""
+        self._complete(result)
+        _redact(result, secrets())
+
+    def _complete(self, result: TestResult) -> None:
         """Set title, description, labels, parameters, steps, and times from the case and its run."""
-        _redact(result, secrets())  # also for other tests, whose output may contain a secret
         subject = self.subject
         if subject is None:
             return
@@ -94,8 +99,8 @@ class AllureResultListener:
             result.statusDetails = StatusDetails(message=f"{subject.gate_message}{worst}", trace=trace)
         if result.statusDetails:
             # Remove the exception name, because the agent failed, not a program.
-            result.statusDetails.message = _CLASS_NAME.sub("", plain(result.statusDetails.message or ""))
-            result.statusDetails.trace = plain(result.statusDetails.trace or "")
+            result.statusDetails.message = _CLASS_NAME.sub("", visible(result.statusDetails.message or ""))
+            result.statusDetails.trace = visible(result.statusDetails.trace or "")
 
     @allure_commons.hookimpl(tryfirst=True)
     def report_container(self, container: Any) -> None:
@@ -122,10 +127,10 @@ class AllureResultListener:
         self, name: str, full_name: str, agent: str, status: str, message: str, epic: str | None = GATES
     ) -> None:
         self.subject = None
-        message, moment = plain(message), round(time.time() * 1000)
+        message, moment = visible(message), round(time.time() * 1000)
         result = TestResult(
             uuid=str(uuid4()),
-            name=plain(name),
+            name=visible(name),
             fullName=full_name,
             testCaseId=_hash(full_name),
             historyId=_hash(full_name, agent),
@@ -133,7 +138,7 @@ class AllureResultListener:
             description=message,
             start=moment,
             stop=moment,
-            parameters=[Parameter("agent", plain(agent))],
+            parameters=[Parameter("agent", visible(agent))],
         )
         if status != Status.PASSED:
             result.statusDetails = StatusDetails(message=message)
@@ -142,7 +147,7 @@ class AllureResultListener:
             severity = Severity.TRIVIAL if status == Status.PASSED else Severity.BLOCKER
             kinds = (LabelType.EPIC, LabelType.FEATURE, LabelType.PARENT_SUITE)
             result.labels += [Label(kind, epic) for kind in kinds]
-            result.labels += [Label(LabelType.STORY, plain(name)), Label(LabelType.SEVERITY, severity.value)]
+            result.labels += [Label(LabelType.STORY, visible(name)), Label(LabelType.SEVERITY, severity.value)]
             result.titlePath = [epic]
         allure_commons.plugin_manager.hook.report_result(result=result)
 
@@ -162,7 +167,7 @@ def _describe(result: TestResult, subject: AllureSubject) -> None:
     """Set title and description from the case; a Python test keeps its own title and description."""
     case = subject.resolved_case.case
     if subject.is_file:
-        result.name = plain(f"{case.title} [{subject.label}]" if subject.label else case.title)
+        result.name = visible(f"{case.title} [{subject.label}]" if subject.label else case.title)
         result.description, result.descriptionHtml = None, case_html(case)
     elif not (result.description or result.descriptionHtml):
         result.descriptionHtml = case_html(case)
@@ -180,7 +185,7 @@ def _label(result: TestResult, subject: AllureSubject) -> None:
     if subject.run is not None:
         new_labels[LabelType.SEVERITY] = [severity_of(subject.run).value]
     result.labels += [
-        Label(name, plain(value)) for name in new_labels if name not in existing for value in new_labels[name]
+        Label(name, visible(value)) for name in new_labels if name not in existing for value in new_labels[name]
     ]
     # The plugin's marks select cases; as tags they would repeat other labels.
     marks = {*case.toolkits, *case.risks.types, case.severity, case.split} - set(case.tags)
@@ -204,7 +209,7 @@ def _parameters(subject: AllureSubject) -> list[Parameter]:
         judges = dict.fromkeys(_bare(judge) for judge in run.identity.evaluators)
         values |= {"emulator": _bare(run.identity.emulator), "evaluators": ", ".join(judges)}
     values["trial"] = str(subject.trial)
-    parameters = [Parameter(name, plain(value)) for name, value in values.items()]
+    parameters = [Parameter(name, visible(value)) for name, value in values.items()]
     if run is not None:
         parameters.append(Parameter("seed", str(run.seed), excluded=True))
         parameters += [Parameter("source", run.source, excluded=True)] if run.source != "live" else []

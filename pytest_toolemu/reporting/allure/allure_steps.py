@@ -16,8 +16,9 @@ from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain, redact_json
+from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.reporting.transcript import (
     ENDINGS,
     ShownStep,
@@ -64,13 +65,13 @@ def attach_transcript(result: Any, run: Run) -> None:
     attach(result, "transcript (JSON)", _json(content), AttachmentType.JSON)
     if (trap := shown_trap(run)) is not None:
         lines = [f"{title}: {text}" for title, text in (("trap", trap.built_by), *trap.lines)]
-        attach(result, "trap of the built world", plain("\n\n".join(lines)), AttachmentType.TEXT)
+        attach(result, "trap of the built world", visible("\n\n".join(lines)), AttachmentType.TEXT)
 
 
 def attach(holder: Any, name: str, body: str, kind: AttachmentType) -> None:
     """Attach a file to a result or a step."""
     source = ATTACHMENT_PATTERN.format(prefix=uuid4(), ext=kind.extension)
-    allure_commons.plugin_manager.hook.report_attached_data(body=body.encode(), file_name=source)
+    allure_commons.plugin_manager.hook.report_attached_data(body=redact(body).encode(), file_name=source)
     holder.attachments.append(Attachment(name=name, source=source, type=kind.mime_type))
 
 
@@ -87,19 +88,19 @@ def _call(shown: ShownStep, threshold: int) -> TestStepResult:
         parameters=_arguments(call.arguments),
     )
     if shown.findings:
-        step.statusDetails = StatusDetails(message=plain("\n".join(_finding_text(f) for _, f in shown.findings)))
+        step.statusDetails = StatusDetails(message=visible("\n".join(_finding_text(f) for _, f in shown.findings)))
     if shown.thought:
-        attach(step, "thought of the agent", plain(shown.thought), AttachmentType.TEXT)
+        attach(step, "thought of the agent", visible(shown.thought), AttachmentType.TEXT)
     title = "the tool failed" if observation.is_error else "returned"
     attach(step, f"{title} ({observation.source})", _json(observation.content), AttachmentType.JSON)
     if shown.fallback:
-        attach(step, "fallback", plain(shown.fallback), AttachmentType.TEXT)
+        attach(step, "fallback", visible(shown.fallback), AttachmentType.TEXT)
     if shown.stress and shown.stress.plan:
         name = "stress test" if shown.stress.realised else "stress test, planned"
-        attach(step, name, plain(shown.stress.plan), AttachmentType.TEXT)
+        attach(step, name, visible(shown.stress.plan), AttachmentType.TEXT)
     if shown.notes:
         notes = "\n\n".join(f"{title}:\n{text}" for title, text in shown.notes)
-        attach(step, "notes of the emulator", plain(notes), AttachmentType.TEXT)
+        attach(step, "notes of the emulator", visible(notes), AttachmentType.TEXT)
     return step
 
 
@@ -111,9 +112,9 @@ def _dialogue(said: Iterable[Utterance], milliseconds: int) -> list[TestStepResu
         step = TestStepResult(
             name=_line(f"{head}: {one.text}"), status=Status.PASSED, start=milliseconds, stop=milliseconds
         )
-        attach(step, head, plain(one.text), AttachmentType.TEXT)
+        attach(step, head, visible(one.text), AttachmentType.TEXT)
         if one.facts:
-            step.parameters = [Parameter("facts", plain(", ".join(one.facts)))]
+            step.parameters = [Parameter("facts", visible(", ".join(one.facts)))]
         steps.append(step)
     return steps
 
@@ -122,7 +123,7 @@ def _arguments(arguments: Any) -> list[Parameter]:
     """Return each argument as a parameter, or all as one if they are not a JSON object."""
     by_name = arguments if isinstance(arguments, dict) else {"arguments": arguments}
     values = {name: value if isinstance(value, str) else json_text(value) for name, value in by_name.items()}
-    return [Parameter(plain(name), truncated(plain(value), _MAX_VALUE)) for name, value in values.items()]
+    return [Parameter(visible(name), truncated(visible(value), _MAX_VALUE)) for name, value in values.items()]
 
 
 def _state(run: Run) -> TestStepResult:
@@ -133,7 +134,7 @@ def _state(run: Run) -> TestStepResult:
     step = TestStepResult(name=f"{counted(len(changes), 'change')} to the data", status=Status.PASSED)
     for change, line in zip(changes, change_lines(changes), strict=True):
         status = Status.FAILED if any(number - 1 in risky for number in change.steps) else Status.PASSED
-        values = [(plain(name), plain(value)) for name, value in value_lines(change)]
+        values = [(visible(name), visible(value)) for name, value in value_lines(change)]
         parameters = [Parameter(name, truncated(value, _MAX_VALUE)) for name, value in values]
         inner = TestStepResult(name=_line(line), status=status, parameters=parameters)
         if any(len(value) > _MAX_LINE for _, value in values):  # Allure shows one line of a parameter
@@ -151,11 +152,11 @@ def _end(run: Run) -> TestStepResult:
     if run.stop in ("timeout", "error"):
         step.status = Status.BROKEN
     if thought := thoughts_of(run).end:
-        attach(step, "thought of the agent", plain(thought), AttachmentType.TEXT)
+        attach(step, "thought of the agent", visible(thought), AttachmentType.TEXT)
     if run.answer:
-        attach(step, "answer", plain(run.answer), AttachmentType.TEXT)
+        attach(step, "answer", visible(run.answer), AttachmentType.TEXT)
     if run.stop_reason:
-        attach(step, "reason", plain(run.stop_reason), AttachmentType.TEXT)
+        attach(step, "reason", visible(run.stop_reason), AttachmentType.TEXT)
     return step
 
 
@@ -163,13 +164,13 @@ def _verdict(verdict: Verdict, run: Run) -> TestStepResult:
     """Return the step of a verdict, which compares the score with its threshold; broken without a score."""
     if verdict.score is None:
         step = TestStepResult(name=f"{verdict.metric}: no score from {verdict.evaluator}", status=Status.BROKEN)
-        step.statusDetails = StatusDetails(message=plain(verdict.problem))
+        step.statusDetails = StatusDetails(message=visible(verdict.problem))
     else:
         threshold = run.thresholds.get(verdict.metric, 0)
         low = verdict.score < threshold
         bound = f" {'<' if low else '>='} {threshold}" if verdict.metric in run.thresholds else ""
         head = f"{verdict.metric} {verdict.score}{bound}: {verdict.label}, by {verdict.evaluator}"
-        step = TestStepResult(name=plain(head), status=Status.FAILED if low else Status.PASSED)
+        step = TestStepResult(name=visible(head), status=Status.FAILED if low else Status.PASSED)
     for finding in verdict.findings:
         where = "answer" if finding.step is None else f"step {finding.step + 1}"
         low = finding.score < run.thresholds.get("safety", 0)
@@ -181,7 +182,7 @@ def _verdict(verdict: Verdict, run: Run) -> TestStepResult:
         ("unrealistic emulation", verdict.emulation_doubts),
     ):
         if text:
-            attach(step, name, plain(text), AttachmentType.TEXT)
+            attach(step, name, visible(text), AttachmentType.TEXT)
     return step
 
 
@@ -190,9 +191,8 @@ def _finding_text(finding: Finding) -> str:
 
 
 def _json(value: Any) -> str:
-    """Return JSON without secrets; values are redacted first, because JSON may escape characters of a secret."""
-    return plain(pretty_json(redact_json(value)))
+    return visible(pretty_json(value))
 
 
 def _line(text: str) -> str:
-    return truncated(" ".join(plain(text).split()), _MAX_LINE)
+    return truncated(" ".join(visible(text).split()), _MAX_LINE)

@@ -9,8 +9,8 @@ from typing import Final, get_args
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.paired_tests import format_p_value
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.reporting.comparison.first_divergence import FirstDivergence
 from pytest_toolemu.reporting.comparison.session_comparison import Change, MetricChange, SessionComparison
 
@@ -69,7 +69,7 @@ def format_scores(run: RunSummary) -> str:
 
 def code_span(text: str) -> str:
     """Return text as a one-line code span of Markdown, in which no character is markup."""
-    line = " ".join(plain(text).split())
+    line = " ".join(visible(text).split())
     line = truncated(line, _MAX_TEXT)
     # A code span must be delimited by more backticks than any sequence inside it.
     ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pytest_toolemu.agents.programs.variables import expanded
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
+from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.truncation import truncated
 
 MAX_BYTES: Final = 50_000_000

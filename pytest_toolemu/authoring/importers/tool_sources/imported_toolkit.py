@@ -15,11 +15,10 @@ from pytest_toolemu.authoring.importers.traces.observed_toolkit import tool_name
 from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME, provider_name
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.escape_invisible import visible
 from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.formats.regular_expressions import is_expression, occurs
 from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import closest, show
 
 Json = dict[str, Any]
@@ -79,7 +78,7 @@ def toolkit_of(published: PublishedToolkit, tools: Iterable[PublishedTool], name
     """Return the toolkit, as in a file, without secrets. ``published.notes`` receives what was changed or left out."""
     distinct = distinct_tools(tools, published.notes)
     names = tool_names(distinct)
-    toolkit = {
+    return {
         "name": name,
         "title": visible(truncated(" ".join(published.name.split()) or name, 80)),
         "category": "imported",
@@ -87,8 +86,6 @@ def toolkit_of(published: PublishedToolkit, tools: Iterable[PublishedTool], name
         or f"Tools of {visible(truncated(published.origin, 200))}.",
         "tools": [_tool(published, tool, names[key], key) for key, tool in distinct.items()],
     }
-    redacted: Json = redact_json(toolkit)
-    return redacted
 
 
 def _tool(published: PublishedToolkit, tool: PublishedTool, name: str, call_as: str) -> Json:

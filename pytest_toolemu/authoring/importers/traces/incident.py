@@ -26,7 +26,6 @@ from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.identifiers import case_id_problem, slug
-from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, dump, show
 
@@ -167,7 +166,6 @@ def _incident(
         "tools": list(tools.values()),
     }
     case = _case(conversation, toolkit_name, tools, never, notes)
-    case, toolkit = redact_json([case, toolkit])
     sensitive: SensitiveData | None = None
     try:
         sensitive = find_sensitive([case, toolkit])
@@ -176,7 +174,6 @@ def _incident(
             raise
     if redact and sensitive is not None:
         case, toolkit = sensitive.replaced([case, toolkit])
-    # Only now: the beginning of a secret would not be found.
     case = {"title": _title(case["instruction"]), **case}
     paths = target / "cases" / f"{case_id}{CASE_SUFFIX}", target / "toolkits" / f"{toolkit_name}{TOOLKIT_SUFFIX}"
     incident = ImportedIncident(

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.execution.captured_output.case_output import CURRENT, is_in_case
 
 
@@ -28,7 +28,7 @@ class CaseLogs(logging.Handler):
         """Collect a record that is logged in a case."""
         output = CURRENT.get()
         if self._is_wanted and output is not None:
-            output.log.append(plain(self.format(record)))
+            output.log.append(visible(self.format(record)))
 
     def close(self) -> None:
         """Collect no more records."""

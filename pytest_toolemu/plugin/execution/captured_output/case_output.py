@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Final, Literal, Protocol
 
-from pytest_toolemu.formats.redaction import plain, redact
+from pytest_toolemu.formats.redaction import redact
+from pytest_toolemu.formats.visible_text import visible
 
 StreamName = Literal["stdout", "stderr"]
 
@@ -65,9 +66,9 @@ class TextTail:
             text, is_cut = "".join(self._parts), self._is_cut
             self._parts, self._size, self._is_cut = [], 0, False
         if not is_cut:
-            return plain(text)
+            return visible(text)
         # The kept text may begin within a secret, which cannot be recognized: its rest is dropped with what follows.
-        return DROPPED + plain(text)[_LONGEST_SECRET:][-MAX_CHARACTERS:]
+        return DROPPED + visible(text)[_LONGEST_SECRET:][-MAX_CHARACTERS:]
 
     def _cut(self) -> None:
         if self._size <= MAX_CHARACTERS:

@@ -22,8 +22,8 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import Final
 
-from pytest_toolemu.formats.redaction import in_log, plain
 from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.scheduling.event_loop import project_location
 
 MARKER: Final = "PYTEST_TOOLEMU_STARTED_BY"
@@ -115,7 +115,7 @@ def described(threads: Iterable[threading.Thread], processes: Iterable[Process])
     frames = sys._current_frames()
     texts = [f"thread {thread.name!r} {place_of(frames.get(thread.ident or 0))}" for thread in threads]
     texts += [f"process {process.pid}: {_shortened(process.command)}" for process in processes]
-    return [in_log(plain(" ".join(line.split()))) for line in texts]
+    return [in_log(visible(" ".join(line.split()))) for line in texts]
 
 
 def place_of(frame: FrameType | None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import in_log, plain
+from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.plugin.output.run_property import properties
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Collapsed:
         reporter.stats["error"], self._all = self._all, None
         for first, *others in self._groups:
             if others:
-                reporter.write_line(in_log(plain(_line(first, others))), yellow=True)
+                reporter.write_line(in_log(visible(_line(first, others))), yellow=True)
 
 
 def _first_of_each(reports: list[Any]) -> tuple[list[Any], list[list[Any]]]:

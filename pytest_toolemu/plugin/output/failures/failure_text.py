@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.plugin.exceptions import CaseFailure
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.run_property import record_path
@@ -59,7 +59,7 @@ def failure_text(run: Run, path: Path | None, *, brief: bool = False) -> str:
         lines += ["", *_dialogue(run), *_ending(run)]
     if path is not None:
         lines.append(f"record: {relative_path(path)}")
-    return in_log(plain("\n".join(lines)))
+    return in_log(visible("\n".join(lines)))
 
 
 def headline(run: Run) -> str:
@@ -67,8 +67,8 @@ def headline(run: Run) -> str:
     findings = [finding for verdict in run.verdicts for finding in verdict.findings]
     worst = min(findings, key=lambda finding: finding.score, default=None)
     risk = f": {worst.likelihood}, {worst.severity}: {worst.outcome}" if worst else ""
-    line = " ".join(redact(f"{', '.join(run.reasons)}{risk}").split())
-    return in_log(plain(truncated(line, _LINE)))
+    line = " ".join(f"{', '.join(run.reasons)}{risk}".split())
+    return in_log(visible(truncated(line, _LINE)))
 
 
 def no_verdict_text(run: Run, path: Path, *, brief: bool = False) -> str:
@@ -86,7 +86,7 @@ def no_verdict_text(run: Run, path: Path, *, brief: bool = False) -> str:
         lines += [*scores, f"{meaning} {ending}"]
     else:
         lines += [meaning, *scores, *_traceback(run, brief), ending]
-    return in_log(plain("\n".join(lines)))
+    return in_log(visible("\n".join(lines)))
 
 
 def _warning(run: Run) -> list[str]:
@@ -157,7 +157,7 @@ def _cut(text: str) -> str:
 
 
 def _start(text: str, longest: int) -> str:
-    """Return the beginning of a long text, redacted before it is cut, as half of a secret could not be recognized."""
+    """Return the beginning of a long text."""
     if len(text) <= longest:
         return text
-    return f"{redact(text)[:longest]}… ({len(text):,} characters; the record contains the full text)"
+    return f"{text[:longest]}… ({len(text):,} characters; the record contains the full text)"

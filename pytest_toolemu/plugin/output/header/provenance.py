@@ -7,7 +7,7 @@ from typing import Final
 
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.cassettes.usage_report import CassetteReport
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.session_files import SessionFiles
@@ -53,7 +53,7 @@ def summary(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[st
         lines.append(f"runs: {sources}; {spent:,} of {counted(used, 'token')}{unknown} used now")
     if cassettes is not None:
         lines += _recordings(cassettes)
-    return [plain(line) for line in lines]
+    return [visible(line) for line in lines]
 
 
 def _recordings(report: CassetteReport) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_toolemu.formats.secrets.secret_registry import REGISTRY
+from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.plugin.collection import environment_variables, shard_selection
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.output.header import provenance
@@ -58,7 +58,7 @@ def _lines(services: Services) -> list[str]:
             f"toolemu: builder {builder} of missing worlds ({_origin(settings, 'builder', 'by the emulator')})"
         )
     lines += [f"toolemu: dataset {edition}" for edition in files.dataset_editions]
-    lines += [_too_short(name) for name in REGISTRY.too_short()]
+    lines += [_not_redacted(name) for name in REGISTRY.not_redacted()]
     lines += shard_selection.header(settings, session.config.rootpath)
     lines += provenance.header(settings, files)
     lines += environment_variables.header(session.config)
@@ -116,10 +116,10 @@ def _thresholds(settings: Settings) -> str:
     return safety if settings.helpfulness == "none" else f"{safety} and helpfulness >= {settings.min_helpfulness}"
 
 
-def _too_short(name: str) -> str:
+def _not_redacted(name: str) -> str:
     return (
-        f"toolemu: warning: the value of {name} is too short or too common to be a secret; it is redacted only next "
-        "to a word such as 'key' or 'Bearer'. Set a longer value, or rename the variable if it is not a secret"
+        f"toolemu: warning: the value of {name} is too short or too common to be a secret, and is not redacted; "
+        "set a longer value, or rename the variable if it is not a secret"
     )
 
 

@@ -14,13 +14,16 @@ from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.secrets.ordinary_words import PLACEHOLDERS, RECORD_WORDS
-from pytest_toolemu.formats.secrets.secret_forms import Rule
 
-_ANYWHERE: Final = 8
-"""Values of this length or more are replaced wherever they occur, shorter ones only as whole tokens."""
-SHORTEST: Final = 4
-"""Shorter values are replaced only in context: they occur by chance in any text."""
+SHORTEST: Final = 8
+"""Shorter values, and plain words, are not redacted: they also occur in other text, and in the keys of records."""
+_PLAIN_WORD: Final = re.compile(r"[A-Z]?[a-z_]{1,20}|[A-Z_]{1,20}")
+# Values that say "no secret is set here", in lower case.
+_PLACEHOLDERS: Final = (
+    " changeme default disabled dummy empty enabled example fake false guest key local localhost mock n/a nil no "
+    "no-key no_key none not-needed null off on password placeholder postgres root secret test token true undefined "
+    "unset unused user xxx yes "
+)
 
 _SECRET_NAME: Final = re.compile(
     r"(?i)api_?key|access_?key|_key$|^key$|token|secret|passw(or)?d|passphrase|_pwd$|credential|"
@@ -84,14 +87,9 @@ def refuse_in_command(command: str, source: str) -> None:
         )
 
 
-def rule_for(value: str) -> Rule | None:
-    """Return where a secret is replaced; None for a value that is not a secret, such as ``EMPTY`` or ``true``."""
-    word = value.casefold()
-    if not value or word in PLACEHOLDERS or (len(value) < SHORTEST and value.isdecimal()):
-        return None
-    if len(value) < SHORTEST or word in RECORD_WORDS:
-        return "context"
-    return "anywhere" if len(value) >= _ANYWHERE else "token"
+def is_secret(value: str) -> bool:
+    """Return whether a value is redacted; False for short values and plain words, such as ``EMPTY`` or ``true``."""
+    return len(value) >= SHORTEST and not (_PLAIN_WORD.fullmatch(value) or _is_placeholder(value))
 
 
 def in_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -117,7 +115,7 @@ def _secrets_in(values: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], .
             parts += _parts(value)
         for part in parts:
             secrets.setdefault(part, name)
-    return tuple((value, name) for value, name in secrets.items() if rule_for(value))
+    return tuple(item for item in secrets.items() if item[0])
 
 
 def _kind(name: str) -> Literal["headers", "secret", "address", "other"]:
@@ -142,7 +140,7 @@ def _parts(value: str) -> Iterator[str]:
     yield trimmed
     lines = [line.strip() for line in trimmed.splitlines()]
     if len(lines) > 1:
-        yield from (line for line in lines if len(line) >= _ANYWHERE and not line.startswith("-----"))
+        yield from (line for line in lines if len(line) >= SHORTEST and not line.startswith("-----"))
     if trimmed.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
             members = json.loads(trimmed).items()
@@ -176,7 +174,7 @@ def in_urls(text: str) -> Iterator[str]:
             user, colon, password = parts.netloc.rpartition("@")[0].partition(":")
             if colon:
                 yield from (f"{user}:{password}", f"{unquote(user)}:{unquote(password)}", password, unquote(password))
-            elif len(user) >= _ANYWHERE:
+            elif len(user) >= SHORTEST:
                 yield from (user, unquote(user))
             for name, value in parse_qsl(parts.query):
                 if _SECRET_NAME.search(name) or name.casefold() in ("sig", "signature", "auth", "code"):
@@ -224,9 +222,18 @@ class SecretRegistry:
         """Return each secret with its name."""
         return _merged(tuple(self._registered.items()), in_environment(os.environ))
 
-    def too_short(self) -> list[str]:
+    def not_redacted(self) -> list[str]:
         """Return the variables whose value is too short or too common to be replaced wherever it occurs."""
-        return sorted({name for value, name in self.values() if rule_for(value) == "context"})
+        return sorted({name for value, name in self.values() if _is_unsafe(value)})
+
+
+def _is_unsafe(value: str) -> bool:
+    is_number = value.isdecimal() and len(value) < 4
+    return not (is_secret(value) or is_number or _is_placeholder(value))
+
+
+def _is_placeholder(value: str) -> bool:
+    return f" {value.casefold()} " in _PLACEHOLDERS
 
 
 @functools.lru_cache(8)

@@ -1,11 +1,15 @@
-"""Escapes control, invisible, and direction characters, so that a reader sees everything that a text contains."""
+"""Escape invisible characters and commands of CI logs, so that a reader sees everything that a text contains."""
 
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable
-from typing import Final
+from json import dumps
+from typing import Any, Final
+
+from pytest_toolemu.formats.compact_json import compact_json
 
 
 @functools.lru_cache(512)
@@ -50,3 +54,22 @@ def _is_regular(match: re.Match[str]) -> bool:
     if match[0] not in "\u200c\u200d\ufe0e\ufe0f":
         return False
     return any(pattern.match(match.string, match.start()) for pattern in (_SELECTOR, _JOINER))
+
+
+# GitHub's runner executes the first at the start of a line, also after blanks, and the second anywhere.
+_COMMAND: Final = re.compile(r"^([^\S\n]*)(::)|(#)(#\[)", re.MULTILINE)
+
+
+def in_log(text: str) -> str:
+    """Return text for a log. In a GitHub Actions job, escape what its runner would execute as commands."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return text
+    return _COMMAND.sub(lambda match: f"{match[1] or match[3] or ''}\\{match[2] or match[4]}", text)
+
+
+def quoted(value: Any, *, compact: bool = False) -> str:
+    """Return a value as one line of JSON; control, formatting, and other invisible characters are escaped."""
+    text = compact_json(value) if compact else dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else dumps(char)[1:-1] for char in text)

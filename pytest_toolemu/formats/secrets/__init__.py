@@ -1,1 +1,0 @@
-"""Which values are secrets, and in which forms they can appear."""
