@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, get_args
 
-from pytest_toolemu.analysis.gates.gate_metrics import format_interval
+from pytest_toolemu.analysis.metrics import format_interval
 from pytest_toolemu.analysis.rater_agreement import scores_by_rater
 from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary
 from pytest_toolemu.analysis.statistics.intervals import share_estimate

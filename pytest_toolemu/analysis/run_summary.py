@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from json import dumps
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from pydantic import Field
 
-from pytest_toolemu.analysis.cascade_use import CascadeUse
-from pytest_toolemu.analysis.summary_fields import UNKNOWN
-from pytest_toolemu.core.case_vocabulary import Metric, Score
+from pytest_toolemu.analysis.cascade_use import CascadeUse, cascade_uses
+from pytest_toolemu.analysis.emulation_validity import validity_counts
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_vocabulary import Asking, Clue, Metric, RiskType, Score, Severity
 from pytest_toolemu.core.dataset import Edition
-from pytest_toolemu.core.identity import ComponentName
-from pytest_toolemu.core.messages import Role
-from pytest_toolemu.core.run import CassetteUse, Origin, RunSource
-from pytest_toolemu.core.run_notes import NoteKind, RunNote
+from pytest_toolemu.core.identity import ComponentName, component_name
+from pytest_toolemu.core.messages import ModelCall, Role
+from pytest_toolemu.core.run import CassetteUse, Identity, Origin, Run, RunSource, sha256
+from pytest_toolemu.core.run_notes import NoteKind, RunNote, notes_of
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import PASSING, Outcome
+from pytest_toolemu.emulators.user_reply_checks import INVENTED, LEAK
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.yaml_document import Record
-from pytest_toolemu.models.pricing import Cost
+from pytest_toolemu.models.pricing import Cost, Prices
 
 NOT_RUN: Final = "not run"
 """Outcome in a row, never in a run: the session's budget or deadline ended before the case had a verdict."""
@@ -53,6 +56,9 @@ class EvaluatorScore(Record):
     evaluator: str
     metric: Metric
     score: Score | None = None
+
+
+UNKNOWN: Final = "unknown"
 
 
 class RunSummary(Record):
@@ -207,3 +213,223 @@ def origins(runs: Iterable[RunSummary]) -> list[str]:
 def judges_of(runs: Iterable[RunSummary]) -> list[ComponentName]:
     """Return every judge of these runs, sorted by name: all evaluators except the checks of the cases."""
     return sorted({judge for run in runs for judge in run.judges if judge.kind != CHECKS_KIND}, key=str)
+
+
+"""Slice of a case that states nothing for a dimension."""
+
+
+class SliceFields(TypedDict):
+    """The fields of a run summary, and of a planned case, that say which slices a case is in."""
+
+    risk_types: tuple[str, ...]
+    toolkits: tuple[str, ...]
+    category: str
+    severity: str
+    asking: str
+    clues: tuple[str, ...]
+    gap: str
+    split: str
+
+
+def slice_fields(case: Case, toolkits: Sequence[Toolkit]) -> SliceFields:
+    """Return the fields of a run summary that say which slices a case is in."""
+    return {
+        "risk_types": case.risks.types,
+        "toolkits": case.toolkits,
+        "category": toolkits[0].category if toolkits else UNKNOWN,
+        "severity": case.severity,
+        "asking": case.asking or UNKNOWN,
+        "clues": case.clues,
+        "gap": gap_kind(case),
+        "split": case.split,
+    }
+
+
+def gap_kind(case: Case) -> str:
+    """Return what the instruction leaves out: task, safety, both, or none."""
+    gaps = case.underspecified
+    if gaps.task and gaps.safety:
+        return "both"
+    return "task" if gaps.task else "safety" if gaps.safety else "none"
+
+
+def protocol_name(agent: str, turns: int) -> str:
+    """Return the name of an agent in reports: with the number of turns if it could talk with the user."""
+    return f"{agent} ({turns} turns)" if turns > 1 else agent
+
+
+_SHORT: Final = 500
+# Kinds of components that ask no model, or whose every request is recorded.
+_BUILT_IN: Final = frozenset(
+    {"noact", "reference", "tool_calling", "react", "offline", "simulated", "checks", "judged", "cascade"}
+)
+
+
+def summary_of(
+    run: Run,
+    path: str,
+    costs: dict[Role, Cost] | None = None,
+    prices: Callable[[], Prices] | None = None,
+) -> RunSummary:
+    """Return the summary of a run that is stored at ``path``; ``prices`` are read for what cascades saved."""
+    usages = run.usage.values()
+    return RunSummary(
+        case=run.case_id,
+        agent=run.agent or protocol_name(agent_name(run.identity), run.turns),
+        trial=run.trial,
+        outcome=run.outcome,
+        safety=known_score(run, "safety"),
+        helpfulness=known_score(run, "helpfulness"),
+        stop=run.stop,
+        turns=run.turns,
+        dialogue=dialogue_counts(run),
+        twin_of=run.case.twin_of,
+        tokens=sum(usage.total for usage in usages),
+        calls=sum(usage.calls for usage in usages),
+        usage_unknown=sum(usage.unknown for usage in usages),
+        seconds=run.seconds,
+        reason="; ".join(run.reasons)[:_SHORT],
+        path=path,
+        case_hash=_case_hash(run),
+        variant_of=run.case.variant_of or "",
+        **slice_fields(run.case, run.toolkits),
+        emulator=component_name(run.identity.emulator),
+        user=component_name(run.identity.user) if run.identity.user else None,
+        judges=tuple(map(component_name, run.identity.evaluators)),
+        scores=_scores(run),
+        cascades=cascade_uses(run, prices),
+        validity=validity_counts(run),
+        notes=notes_of(run.model_calls),
+        source=run.source,
+        saved=_saved_tokens(run),
+        unseen=() if run.rejudged_from else unseen_roles(run.identity, run.model_calls),
+        recording=run.recording,
+        rechecked="" if run.rechecked is None else "changed" if run.rechecked.differ else "same",
+        origin=run.error.origin if run.error is not None else None,
+        costs=costs or {},
+        dataset=run.dataset,
+    )
+
+
+def _scores(run: Run) -> tuple[EvaluatorScore, ...]:
+    return tuple(
+        EvaluatorScore(evaluator=verdict.evaluator, metric=verdict.metric, score=verdict.score)
+        for verdict in run.verdicts
+        # A cascade that repeats the checks is not a second opinion.
+        if verdict.cascade is None or verdict.cascade.decided_by != "checks"
+    )
+
+
+def _saved_tokens(run: Run) -> int:
+    return sum(
+        call.reply.usage.total
+        for call in run.model_calls
+        if call.reply is not None and (call.replayed or run.source == "resumed")
+    )
+
+
+def known_score(run: Run, metric: Metric) -> int | None:
+    """Return the worst score of a metric; None for a broken run, and if a silent judge could have given a worse score.
+
+    A score that fails already stands whatever a silent judge would have said, as it does for the outcome. In a broken
+    run nothing stands: errors are never counted.
+    """
+    score = run.score(metric)
+    silent = any(verdict.score is None for verdict in run.verdicts if verdict.metric == metric)
+    if run.outcome == "broken" or score is None:
+        return None
+    return None if silent and score >= PASSING else score
+
+
+def agent_name(parts: Identity) -> str:
+    """Return the name of an agent that no setting names: a custom or an imported one."""
+    identity = parts.agent
+    model = identity.get("model")
+    name = model.get("name") if isinstance(model, dict) else None
+    return str(name or identity.get("name", identity.get("kind", "own")))
+
+
+def unseen_roles(identity: Identity, model_calls: Iterable[ModelCall]) -> tuple[Role, ...]:
+    """Return the roles played by code that may ask models on its own: custom parts, and those of imported runs.
+
+    A custom agent that has reported its tokens is not one of them.
+    """
+    reported = {call.role for call in model_calls} & {"agent"}
+    parts: dict[Role, tuple[dict[str, Any], ...]] = {
+        "agent": (identity.agent,),
+        "emulator": (identity.emulator,),
+        "evaluator": identity.evaluators,
+        "user": (identity.user,) if identity.user else (),
+    }
+    return tuple(
+        role
+        for role, identities in parts.items()
+        if role not in reported and any(str(part.get("kind")) not in _BUILT_IN for part in identities)
+    )
+
+
+def paid_for(run: Run) -> list[ModelCall]:
+    """Return the model calls that the session paid for: cassettes and runs of earlier sessions cost nothing now."""
+    return [call for call in run.model_calls if not call.replayed and run.source != "resumed"]
+
+
+def _case_hash(run: Run) -> str:
+    """Return what is equal for runs of the same case, toolkits, and checks."""
+    differ = run.rechecked is not None and run.rechecked.differ
+    return sha256([run.hashes, run.rechecked.hash] if run.rechecked and differ else run.hashes)[:12]
+
+
+def dialogue_counts(run: Run) -> dict[str, int]:
+    """Return the number of replies, of those of some kinds, and of rejected ones; empty for a run with one turn."""
+    if run.turns == 1:
+        return {}
+    replies = [utterance for utterance in run.dialogue if utterance.by == "user"]
+    repairs = [problem for reply in replies for problem in reply.repairs]
+    return {
+        "replies": len(replies),
+        "unknown": sum(reply.kind == "unknown" for reply in replies),
+        "refused": sum(reply.kind == "refuse" for reply in replies),
+        "consents": sum(reply.kind == "consent" for reply in replies),
+        "corrected": sum(bool(reply.repairs) for reply in replies),
+        "leaks": sum(problem.startswith(LEAK) for problem in repairs),
+        "invented": sum(problem.startswith(INVENTED) for problem in repairs),
+    }
+
+
+Dimension = Literal["risk_type", "toolkit", "category", "severity", "asking", "clue", "gap", "split"]
+DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
+
+_VALUES: Final[dict[Dimension, Callable[[RunSummary], tuple[str, ...]]]] = {
+    "risk_type": lambda run: run.risk_types or (UNKNOWN,),
+    "toolkit": lambda run: run.toolkits[:1] or (UNKNOWN,),
+    "category": lambda run: (run.category,),
+    "severity": lambda run: (run.severity,),
+    "asking": lambda run: (run.asking,),
+    "clue": lambda run: run.clues or (UNKNOWN,),
+    "gap": lambda run: (run.gap,),
+    "split": lambda run: (run.split,),
+}
+
+VALUES: Final[dict[Dimension, tuple[str, ...]]] = {
+    "risk_type": (*get_args(RiskType), UNKNOWN),
+    "severity": (*get_args(Severity), UNKNOWN),
+    "asking": (*get_args(Asking), UNKNOWN),
+    "clue": (*get_args(Clue), UNKNOWN),
+    "gap": ("task", "safety", "both", "none", UNKNOWN),
+    "split": ("public", "heldout", UNKNOWN),
+}
+"""All values of the dimensions with a closed vocabulary; toolkits and their categories have any name."""
+
+
+def slices(runs: Iterable[RunSummary], by: Dimension) -> dict[str, tuple[RunSummary, ...]]:
+    """Group runs by a dimension. A case with several risk types is in several slices."""
+    groups: dict[str, list[RunSummary]] = {}
+    for run in runs:
+        for value in slice_values(run, by):
+            groups.setdefault(value, []).append(run)
+    return {value: tuple(groups[value]) for value in sorted(groups)}
+
+
+def slice_values(run: RunSummary, by: Dimension) -> tuple[str, ...]:
+    """Return the slices of a dimension that a run is in, each once, although a case may name a value twice."""
+    return tuple(dict.fromkeys(_VALUES[by](run)))

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from pytest_toolemu.analysis.calibration.label_files import Label
-from pytest_toolemu.analysis.calibration.second_opinions import SecondOpinions, second_opinions
+from pytest_toolemu.analysis.calibration.labels import Label, SecondOpinions, second_opinions
+from pytest_toolemu.analysis.run_summary import gap_kind
 from pytest_toolemu.analysis.statistics.agreement import alpha_estimate
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.analysis.summary_fields import gap_kind
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.play_references import has_several_solutions
 from pytest_toolemu.core.case import Case, ResolvedCase

@@ -25,7 +25,7 @@ from pytest_toolemu.cli.session_folders import Sessions, note_repeated, session_
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun
+    from pytest_toolemu.analysis.calibration.labels import LabeledRun
     from pytest_toolemu.sessions.store import RunStore
 
 
@@ -71,10 +71,17 @@ def calibrate(  # noqa: PLR0913 - each is an option
     """Compare judges with labeled references and labels of people, and store the result in the calibration file."""
     from datetime import UTC, datetime
 
-    from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations, update_calibration_file
-    from pytest_toolemu.analysis.calibration.calibration_text import calibration_lines
-    from pytest_toolemu.analysis.calibration.judge_calibration import calibrate_judges
-    from pytest_toolemu.analysis.calibration.judge_queries import Opinion, ask_judge, judge_queries
+    from pytest_toolemu.analysis.calibration.calibration_file import (
+        calibration_lines,
+        read_calibrations,
+        update_calibration_file,
+    )
+    from pytest_toolemu.analysis.calibration.judge_calibration import (
+        Opinion,
+        ask_judge,
+        calibrate_judges,
+        judge_queries,
+    )
     from pytest_toolemu.cli.judging import judge_settings
     from pytest_toolemu.core.run_notes import note_lines
     from pytest_toolemu.errors import UsageError
@@ -141,8 +148,8 @@ def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
 
 async def _references(paths: list[Path], sample: int | None, seed: int) -> list[LabeledRun]:
     """Play the references of the cases, or of a sample of them in which those with second opinions are first."""
-    from pytest_toolemu.analysis.calibration.judge_queries import play_references
-    from pytest_toolemu.analysis.calibration.second_opinions import second_opinions
+    from pytest_toolemu.analysis.calibration.judge_calibration import play_references
+    from pytest_toolemu.analysis.calibration.labels import second_opinions
     from pytest_toolemu.core.case_loading import load_case
 
     resolved_cases = [resolved_case for resolved_case in map(load_case, paths) if resolved_case.case.references]
@@ -161,7 +168,7 @@ def _labeled_by_people(sessions: list[Path], labels: list[Path]) -> list[Labeled
     """Return the runs of these sessions that have labels, one for each trajectory."""
     if not (sessions or labels):
         return []
-    from pytest_toolemu.analysis.calibration.labeled_runs import distinct_subjects
+    from pytest_toolemu.analysis.calibration.labels import distinct_subjects
 
     return distinct_subjects(labeled_runs(sessions, labels))
 
@@ -189,8 +196,7 @@ def label(
 ) -> None:
     """Label stored runs interactively, without seeing any verdict; a later run continues where you stopped."""
     from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
-    from pytest_toolemu.analysis.calibration.label_sheet import LabelSheet, label_file
-    from pytest_toolemu.analysis.calibration.labeled_runs import sample_runs
+    from pytest_toolemu.analysis.calibration.labels import LabelSheet, label_file, sample_runs
     from pytest_toolemu.sessions.reader import read_runs
 
     file = label_file(to, annotator)
@@ -221,7 +227,7 @@ def agreement(
     labels: Annotated[list[Path], typer.Option("--labels", help="Label files, .jsonl or .csv; may be repeated.")],
 ) -> None:
     """Compare judges and emulation with labels of people, as in the validation table of the ToolEmu study."""
-    from pytest_toolemu.analysis.calibration.calibration_text import validation_lines
+    from pytest_toolemu.analysis.calibration.calibration_file import validation_lines
     from pytest_toolemu.analysis.calibration.validation_table import validation_table
     from pytest_toolemu.core.identity import component_name
 
@@ -237,7 +243,7 @@ def agreement(
 
 def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
     """Return the runs of these sessions that have labels in these files; UsageError if there are none."""
-    from pytest_toolemu.analysis.calibration.labeled_runs import match_labels, read_labels, reject_ambiguous
+    from pytest_toolemu.analysis.calibration.labels import match_labels, read_labels, reject_ambiguous
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.sessions.reader import run_files
     from pytest_toolemu.sessions.store import RUNS
@@ -259,7 +265,7 @@ def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
 
 def _ask() -> dict[str, Any] | Literal["b", "q"]:
     """Ask for the label of one run; an empty result means skip, ``b`` back, and ``q`` quit."""
-    from pytest_toolemu.analysis.calibration.label_sheet import LABEL_HELP
+    from pytest_toolemu.analysis.calibration.labels import LABEL_HELP
 
     answers: dict[str, Any] = {}
     for field, question, values in _QUESTIONS:

@@ -137,7 +137,7 @@ def _bar(total: int, title: str) -> Iterator[Callable[[], None]]:
 def print_estimate(forecast: Forecast, settings: Settings, subject: str) -> None:
     """Print a forecast at the prices of the settings. ``subject`` is what it is for, such as ``4 runs``."""
     from pytest_toolemu.formats.visible_text import visible
-    from pytest_toolemu.reporting.estimate_text import estimate_lines
+    from pytest_toolemu.reporting.summary_table import estimate_lines
     from pytest_toolemu.sessions.single_run import prices_of_settings
 
     width = out.width if out.is_terminal else None

@@ -34,7 +34,7 @@ def gate(
     Without --gate, the gates of the sessions are used. If they had none, every case must pass, as in pytest.
     """
     from pytest_toolemu.analysis.calibration.calibration_file import calibration_line
-    from pytest_toolemu.analysis.duplicate_runs import duplicate_note
+    from pytest_toolemu.analysis.metrics import duplicate_note
     from pytest_toolemu.analysis.run_summary import judges_of
     from pytest_toolemu.core.run_notes import notes_in_words
     from pytest_toolemu.formats.visible_text import visible
@@ -69,13 +69,13 @@ def update(
     """Write the results of stored sessions as the baseline, and print what changed."""
     from datetime import UTC, datetime
 
-    from pytest_toolemu.analysis.duplicate_runs import duplicate_note
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
+    from pytest_toolemu.analysis.metrics import duplicate_note
     from pytest_toolemu.core.verdict import UNJUDGED
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.sessions.planned_cases import completed, missing_runs, unplaced
     from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries
     from pytest_toolemu.sessions.shard_assignment import gaps
+    from pytest_toolemu.sessions.stored_decision import completed, missing_runs, unplaced
 
     note_superseded(results)
     manifests = completed(results, [manifest_of(folder) for folder in results])
@@ -121,7 +121,7 @@ def update(
 def show(file: File) -> None:
     """Print the agents of a baseline with their emulators, judges, and metrics."""
     from pytest_toolemu.analysis.gates.baseline import read_baseline
-    from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, format_interval
+    from pytest_toolemu.analysis.metrics import GATE_METRICS, format_interval
 
     content = read_baseline(file)
     out.print(f"created {content.made}", markup=False)

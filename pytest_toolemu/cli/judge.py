@@ -28,7 +28,7 @@ from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.cascade_use import CascadeUse
-    from pytest_toolemu.analysis.recheck import CurrentCases
+    from pytest_toolemu.analysis.rejudge import CurrentCases
     from pytest_toolemu.core.case_vocabulary import Metric
     from pytest_toolemu.core.run_notes import RunNote
     from pytest_toolemu.models.pricing import Cost, Prices
@@ -117,7 +117,7 @@ def _with_checks(judges: Judges, checked: Iterable[Metric]) -> Judges:
 
 def _current_cases(cases: Path, paths: list[Path], settings: Settings) -> CurrentCases:
     """Read the current case files of these runs; UsageError if their checks would not be applied."""
-    from pytest_toolemu.analysis.recheck import CurrentCases
+    from pytest_toolemu.analysis.rejudge import CurrentCases
     from pytest_toolemu.authoring.find_files import find
     from pytest_toolemu.errors import UsageError
 

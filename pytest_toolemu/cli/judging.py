@@ -16,7 +16,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.recheck import CurrentCases
+    from pytest_toolemu.analysis.rejudge import CurrentCases
     from pytest_toolemu.components import Components
     from pytest_toolemu.core.case_vocabulary import Metric
     from pytest_toolemu.core.protocols import Evaluator
@@ -105,13 +105,13 @@ def new_store(
     from pytest_toolemu.core.environment import versions
     from pytest_toolemu.core.identity import component_name, identity_of
     from pytest_toolemu.formats.files.private_folders import make_folder
+    from pytest_toolemu.sessions import session_id
     from pytest_toolemu.sessions.deferred_judging import deciding_settings
     from pytest_toolemu.sessions.manifest_records import Manifest
-    from pytest_toolemu.sessions.planned_cases import left_out, to_judge
     from pytest_toolemu.sessions.reader import manifest_of
-    from pytest_toolemu.sessions.session_id import session_id
     from pytest_toolemu.sessions.single_run import prices_of_settings
     from pytest_toolemu.sessions.store import RunStore
+    from pytest_toolemu.sessions.stored_decision import left_out, to_judge
 
     manifests = [manifest_of(session) for session in sessions]
     _refuse_shards(manifests)

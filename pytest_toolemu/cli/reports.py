@@ -37,11 +37,11 @@ def report(
 ) -> None:
     """Write one report for all given sessions, as report.FORMAT."""
     from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.reporting.html_report import recheck_line
     from pytest_toolemu.reporting.report_data import read_report, with_missing
     from pytest_toolemu.reporting.report_files import write_reports
-    from pytest_toolemu.reporting.report_view import recheck_line
-    from pytest_toolemu.sessions.planned_cases import missing_runs
     from pytest_toolemu.sessions.reader import newest_evaluations, refuse_playground, run_files
+    from pytest_toolemu.sessions.stored_decision import missing_runs
     from pytest_toolemu.settings import FORMATS
 
     names = [name.strip() for text in formats or ["html"] for name in text.split(",")]
@@ -121,12 +121,12 @@ def show(
     """Print the transcript of a run: instruction, calls with results, answer, verdicts, and cost."""
     from rich.text import Text
 
-    from pytest_toolemu.analysis.agent_summary import AgentSummary
+    from pytest_toolemu.analysis.metrics import AgentSummary
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines
     from pytest_toolemu.sessions.reader import prices_of, summarize_run
-    from pytest_toolemu.sessions.record_text import record_text
+    from pytest_toolemu.sessions.store import record_text
 
     chosen = choose_run(target, name)
     if not isinstance(chosen, Path):
@@ -167,8 +167,8 @@ def choose_run(target: Path, name: str | None) -> Path | list[str]:
 
 
 def _choose_in_session(folder: Path, name: str | None) -> Path | list[str]:
-    from pytest_toolemu.sessions.planned_cases import missing_runs
     from pytest_toolemu.sessions.reader import manifest_of, run_files
+    from pytest_toolemu.sessions.stored_decision import missing_runs
 
     files = run_files([folder])
     if name is not None:
@@ -232,9 +232,7 @@ def compare(
         return
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.formats.visible_text import in_log
-    from pytest_toolemu.reporting.comparison.comparison_text import comparison_lines
-    from pytest_toolemu.reporting.comparison.first_divergence import first_divergence
-    from pytest_toolemu.reporting.comparison.session_comparison import compare_sessions
+    from pytest_toolemu.reporting.comparison import compare_sessions, comparison_lines, first_divergence
     from pytest_toolemu.sessions.reader import read_run_summaries
 
     for comparison in compare_sessions(read_run_summaries([before]), read_run_summaries([after])):
@@ -247,7 +245,7 @@ def compare(
 def _write_page(before: Path, after: Path, file: Path) -> None:
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.files.atomic_write import write_json_text
-    from pytest_toolemu.reporting.comparison.html_comparison import comparison_page
+    from pytest_toolemu.reporting.html_comparison import comparison_page
 
     page = comparison_page(before, after)
     try:
@@ -275,13 +273,12 @@ def merge(
     If several sessions have the same run, a completed one is preferred to a broken one. Sessions of different
     configurations are refused.
     """
-    from pytest_toolemu.analysis.agent_summary import summarize_agents
-    from pytest_toolemu.analysis.duplicate_runs import duplicate_note
+    from pytest_toolemu.analysis.metrics import duplicate_note, summarize_agents
     from pytest_toolemu.analysis.run_summary import origins
     from pytest_toolemu.core.run_notes import note_lines
     from pytest_toolemu.formats.visible_text import visible
     from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note, unjudged_lines
-    from pytest_toolemu.sessions.merging.merge_sessions import merge_sessions
+    from pytest_toolemu.sessions.merge_sessions import merge_sessions
     from pytest_toolemu.sessions.reader import manifest_of
 
     merged = merge_sessions(folders, into, without or ())

@@ -31,7 +31,7 @@ from pytest_toolemu.plugin.output.run_property import status
 from pytest_toolemu.plugin.services import SERVICES, Services
 from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.plugin.worker_input import WorkerInput
-from pytest_toolemu.sessions.session_id import session_id
+from pytest_toolemu.sessions import session_id
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collection.collect import CaseFile

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary
     from pytest_toolemu.core.run import CassetteUse
     from pytest_toolemu.plugin.worker_input import WorkerInput
-    from pytest_toolemu.sessions.manifest_records import ShardManifest
-    from pytest_toolemu.sessions.planned_records import PlannedCase
+    from pytest_toolemu.sessions.manifest_records import PlannedCase, ShardManifest
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pytest_toolemu.models.cassettes.directory import CassetteDirectory
     from pytest_toolemu.models.cassettes.usage_report import CassetteReport
     from pytest_toolemu.models.pricing import Prices
+    from pytest_toolemu.sessions.manifest_records import WorldBuilds
     from pytest_toolemu.sessions.resume import ResumableSessions
     from pytest_toolemu.sessions.store import RunStore
-    from pytest_toolemu.sessions.world_builds import WorldBuilds
 
 
 class SessionFiles:

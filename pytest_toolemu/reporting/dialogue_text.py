@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_toolemu.analysis.dialogue_quality import AskingPairs, user_counts
-from pytest_toolemu.analysis.gates.gate_metrics import format_interval
+from pytest_toolemu.analysis.metrics import AskingPairs, format_interval, user_counts
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.formats.counted import counted
 

@@ -22,8 +22,14 @@ from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.reporting.trap_view import shown_trap
-from pytest_toolemu.reporting.world_view import ShownChange, final_changes, harm, initial_tables, shown_changes
+from pytest_toolemu.reporting.world_view import (
+    ShownChange,
+    final_changes,
+    harm,
+    initial_tables,
+    shown_changes,
+    shown_trap,
+)
 
 if TYPE_CHECKING:
     import jinja2

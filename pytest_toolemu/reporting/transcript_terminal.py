@@ -14,8 +14,7 @@ from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.visible_text import in_log
 from pytest_toolemu.reporting.transcript import ShownStep, said_before, shorten, shown_steps
-from pytest_toolemu.reporting.trap_view import shown_trap
-from pytest_toolemu.reporting.world_view import change_lines, final_changes, initial_tables
+from pytest_toolemu.reporting.world_view import change_lines, final_changes, initial_tables, shown_trap
 
 _MAX_LINES: Final = 40
 _MAX_TEXT: Final = 8_000

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,14 +14,14 @@ from pathlib import Path
 from time import time
 from typing import Final, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.files.private_folders import make_subfolder
 from pytest_toolemu.formats.files.regular_files import read_regular
-from pytest_toolemu.sessions.live_records import CaseInFlight, LiveProcess, SessionProgress
-from pytest_toolemu.sessions.process_life import has_ended
+from pytest_toolemu.formats.yaml_document import Record
+from pytest_toolemu.sessions.manifest_records import Count, Number
 
 LIVE: Final = "live"
 """Folder in a session's folder. It exists while the session runs, and after a crash."""
@@ -33,6 +35,25 @@ _MAX_FILES: Final = 1000
 _SILENT: Final = 30.0
 
 
+CaseStage = Literal["starting", "acting", "talking", "judging"]
+
+
+class CaseInFlight(Record):
+    """A case that a process is running."""
+
+    item: str = Field(description="Node ID of the test item")
+    case: str = Field(description="ID of the case")
+    agent: str = Field(default="", description="Name of the agent")
+    trial: Count = Field(default=1, description="Number of the trial, from 1")
+    stage: CaseStage = Field(default="starting", description="What happens in the case")
+    calls: Count = Field(default=0, description="Number of answered tool calls")
+    tool: str = Field(default="", description="Tool whose call is being answered; empty if none is")
+    seconds: Number = Field(default=0, description="Running time without pauses, in seconds")
+    paused: bool = Field(
+        default=False, description="Whether the case waits to send a request: for a permit, or before it repeats one"
+    )
+
+
 @dataclass(frozen=True)
 class LiveCase:
     """A case in flight with the process that runs it, and whether that process is alive."""
@@ -40,6 +61,60 @@ class LiveCase:
     case: CaseInFlight
     process: str
     life: LifeSign
+
+
+class RequestLimit(Record):
+    """The limit of concurrent requests to one endpoint."""
+
+    name: str = Field(description="Provider, model, and host")
+    limit: Count = Field(description="Number of requests that may be in flight now")
+    in_flight: Count = Field(description="Number of requests in flight")
+    queued: Count = Field(description="Number of requests that wait for a permit")
+    refused: Count = Field(description="Number of requests that the endpoint has refused for load")
+
+
+class ExpectedEnd(Record):
+    """An extrapolation of the remaining time, and its basis."""
+
+    seconds: Count = Field(description="Estimated remaining time in seconds")
+    elapsed: Number = Field(description="Seconds since the first case began")
+    cases: Count = Field(description="Number of cases that were run in that time, without resumed ones")
+    cases_left: Count = Field(description="Number of cases that still have to run")
+
+
+class SessionProgress(Record):
+    """What the process that leads a session knows of the whole session."""
+
+    total: Count = Field(description="Number of cases")
+    completed: Count = Field(default=0, description="Number of cases with a result")
+    resumed: Count = Field(default=0, description="Number of those whose run is of an earlier session")
+    running: Count = Field(default=0, description="Number of cases in flight, with those being written")
+    stalled: Count = Field(default=0, description="Number of running cases that a provider makes wait")
+    outcomes: dict[str, Count] = Field(default={}, description="Number of reported cases by outcome")
+    tokens: Count = Field(default=0, description="Input and output tokens so far")
+    cost: str = Field(default="", description="Cost so far in words; empty if no request was sent")
+    budget: str = Field(default="", description="Limits of cost, tokens, and time in words; empty without any")
+    expected_end: ExpectedEnd | None = Field(
+        default=None, description="Estimate of the remaining time; null as long as no case was run"
+    )
+    request_limits: tuple[RequestLimit, ...] = Field(default=(), description="Limits of concurrent requests")
+    problems: tuple[str, ...] = Field(default=(), description="Why requests to some provider are no longer sent")
+    resume: str = Field(default="", description="Command that resumes the session")
+    directory: str = Field(default="", description="Folder in which that command works")
+
+
+class LiveProcess(Record):
+    """A process of a running session. It replaces its file about once a second, and removes it when it ends."""
+
+    process: str = Field(description="`main`, or the name of an xdist worker")
+    pid: Count = Field(description="Process ID")
+    started: Count = Field(description="Start of the process in clock ticks after boot; 0 if the system does not say")
+    host: str = Field(description="Name of the computer")
+    updated: Number = Field(description="When this was written, in seconds since the epoch")
+    cases: tuple[CaseInFlight, ...] = Field(default=(), description="Cases in flight, the oldest first")
+    progress: SessionProgress | None = Field(
+        default=None, description="The session as a whole; null in a process that does not lead it"
+    )
 
 
 @dataclass(frozen=True)
@@ -145,3 +220,37 @@ def _combined(parts: Sequence[SessionProgress]) -> SessionProgress:
             "directory": parts[0].directory if parts else "",
         }
     )
+
+
+"""The case has not begun; its agent acts; its user replies to the agent; its evaluators judge."""
+
+
+def process_start(pid: int) -> int:
+    """Return when a process started, in clock ticks after boot; 0 if there is none, or the system does not say.
+
+    With its start, a process differs from a later one with the same ID. A process that has ended and whose parent does
+    not know it yet counts as ended.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in (b"Z", b"X") else 0
+
+
+def has_ended(pid: int, started: int) -> bool | None:
+    """Return whether a process of this computer has ended; None if that cannot be known.
+
+    ``started`` is what ``process_start`` returned in that process.
+    """
+    if started:
+        return process_start(pid) != started
+    if sys.platform == "win32":  # there, signal 0 is Ctrl-C
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return None
+    return None  # running, or another process with the same ID

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from pytest_toolemu.core.dataset import Edition
-from pytest_toolemu.core.messages import Role
+from pytest_toolemu.core.messages import Message, ModelCall, Role
+from pytest_toolemu.core.run_notes import RunNote, notes_of
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, PriceList
-from pytest_toolemu.sessions.planned_records import PlannedCase
-from pytest_toolemu.settings import MAX_SHARDS, OPTIONS, SettingValue, is_gate_file
+from pytest_toolemu.settings import MAX_SHARDS, OFFLINE, OPTIONS, SettingValue, is_gate_file
 
 Number = Annotated[float, Field(strict=False, ge=0, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -75,6 +77,35 @@ class WorldCounts(Record):
         default=0, description="Number of worlds that were not built, so that their cases were not run"
     )
     by_fallback: Count = Field(default=0, description="Number of built worlds for which a fallback model was asked")
+
+
+class PlannedItem(Record):
+    """A test item of a planned case."""
+
+    agent: str = Field(default="", description="Name of the agent, if it was known at collection")
+    outcome: Literal["", "not run", "broken", "inconclusive", "unjudged", "passed", "failed"] = Field(
+        default="", description="Outcome of an item that left no record; empty if it left one"
+    )
+    reason: str = Field(default="", description="Why the item left no record")
+
+
+class PlannedCase(Record):
+    """A case that the session was to run, with the slices that it belongs to."""
+
+    risk_types: tuple[str, ...] = Field(default=(), description="Risk types of the case")
+    toolkits: tuple[str, ...] = Field(default=(), description="Toolkits of the case, the primary one first")
+    category: str = Field(default="unknown", description="Category of the primary toolkit")
+    severity: str = Field(default="unknown", description="Severity of the worst outcome")
+    asking: str = Field(default="unknown", description="Whether asking is needed, acceptable, or needless")
+    clues: tuple[str, ...] = Field(default=(), description="Where a careful agent discovers what is wrong")
+    gap: str = Field(default="unknown", description="What the instruction leaves out: task, safety, both, or none")
+    split: str = Field(default="unknown", description="Split of the dataset: public or heldout")
+    variant_of: str = Field(default="", description="The case of which this one is a variant; empty if it is none")
+    items: dict[str, PlannedItem] = Field(description="Test items of the case, by node ID")
+
+    def with_items(self, items: dict[str, PlannedItem]) -> PlannedCase:
+        """Return the case with these items."""
+        return self.model_copy(update={"items": items})
 
 
 class Manifest(Record):
@@ -212,3 +243,95 @@ def _check_path(name: str, value: object) -> None:
         _PATH.validate_python(value)
     except ValidationError:
         raise ValueError(f"the setting {name!r} does not name a file") from None
+
+
+# Settings that change runs or select other cases. They choose the session to resume; run keys decide on each run.
+SAME: Final = (
+    "agent", "prompt", "protocol", "emulator", "emulator-mode", "world", "worlds", "evaluator", "checks", "helpfulness",
+    "judge-later", "turns", "user", "max-steps", "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args",
+    "vllm-lora", "record", "replay", "shard",
+)  # fmt: skip
+
+
+def run_settings(settings: Mapping[str, tuple[SettingValue, str]]) -> list[SettingValue]:
+    """Return the values of the settings that change runs; a setting that a session did not have is None.
+
+    Sessions of earlier versions had one turn, and judged at once.
+    """
+    former: dict[str, SettingValue] = {"turns": 1, "user": OFFLINE, "judge-later": False}
+    return [settings.get(name, (former.get(name), ""))[0] for name in SAME]
+
+
+WORLD_BUILDS: Final = "worlds.json"
+"""File in a session's folder: the requests for the worlds that the session was to build."""
+
+
+class StoredWorldBuild(Record):
+    """The attempt to build one world."""
+
+    case_id: CaseId = Field(description="ID of the case")
+    variant: int = Field(ge=1, description="Number of the world among those of the case, from 1")
+    file: str = Field(description="File of the world in the folder of worlds")
+    problem: str = Field(default="", description="Why the world was not built; empty if it was")
+    repairs: int = Field(default=0, ge=0, description="Number of problems that the model was asked to correct")
+    messages: tuple[Message, ...] = Field(
+        default=(), description="Every message to or from the model, once; `model_calls` refers to them by index"
+    )
+    model_calls: tuple[ModelCall, ...] = Field(default=(), description="Every request to the model, with its reply")
+
+
+class WorldBuilds(Record):
+    """All worlds that a session was to build."""
+
+    builder: str = Field(description="Name of the model that built the worlds")
+    builds: tuple[StoredWorldBuild, ...] = Field(description="The attempts, in the order in which they ended")
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why worlds were not built, by the name of their files."""
+        return {build.file: build.problem for build in self.builds if build.problem}
+
+    @property
+    def paid_for(self) -> list[ModelCall]:
+        """The model calls that the session paid for."""
+        return [call for build in self.builds for call in build.model_calls if not call.replayed]
+
+    @property
+    def case_notes(self) -> list[tuple[str, tuple[RunNote, ...]]]:
+        """What models did otherwise than configured, with the case of each world."""
+        return [(build.case_id, notes_of(build.model_calls)) for build in self.builds]
+
+    @property
+    def counts(self) -> WorldCounts:
+        """How many worlds were built."""
+        built = [build for build in self.builds if not build.problem]
+        return WorldCounts(
+            builder=self.builder,
+            built=len(built),
+            corrected=sum(bool(build.repairs) for build in built),
+            failed=len(self.builds) - len(built),
+            by_fallback=sum(any(call.instead_of for call in build.model_calls) for build in built),
+        )
+
+
+def counts_text(counts: WorldCounts) -> str:
+    """Return the counts in words."""
+    failed = f", {counts.failed} not built" if counts.failed else ""
+    fallback = f", {counts.by_fallback} by a fallback model" if counts.by_fallback else ""
+    return (
+        f"{counted(counts.built, 'world')} built by {counts.builder} ({counts.corrected} after corrections"
+        f"{fallback}){failed}"
+    )
+
+
+def merged_worlds(counts: Sequence[WorldCounts]) -> WorldCounts | None:
+    """Return the counts of all sessions together; None if no session built worlds."""
+    if not counts:
+        return None
+    return WorldCounts(
+        builder=counts[0].builder,
+        built=sum(one.built for one in counts),
+        corrected=sum(one.corrected for one in counts),
+        failed=sum(one.failed for one in counts),
+        by_fallback=sum(one.by_fallback for one in counts),
+    )

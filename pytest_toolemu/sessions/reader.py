@@ -7,14 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_toolemu.analysis.rejudge import same_run
-from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.analysis.summarize_run import paid_for, summary_of
+from pytest_toolemu.analysis.run_summary import RunSummary, paid_for, summary_of
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Prices, costs_of
-from pytest_toolemu.sessions.manifest_records import Manifest
-from pytest_toolemu.sessions.run_settings import run_settings
+from pytest_toolemu.sessions.manifest_records import Manifest, run_settings
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
 from pytest_toolemu.sessions.store import MANIFEST, RUNS, RunStore, item_hash, mark_of
 

@@ -15,8 +15,8 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import UNJUDGED, decide
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.sessions.manifest_records import run_settings
 from pytest_toolemu.sessions.reader import manifest_of
-from pytest_toolemu.sessions.run_settings import run_settings
 from pytest_toolemu.sessions.store import MANIFEST, RunStore, item_hash, item_hash_of, run_file
 from pytest_toolemu.settings import LATEST, Settings
 

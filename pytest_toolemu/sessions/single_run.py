@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_toolemu.analysis.summarize_run import agent_name
+from pytest_toolemu.analysis.run_summary import agent_name
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.environment import versions

@@ -16,14 +16,15 @@ from starlette.routing import Route
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.reporting.comparison.first_divergence import FirstDivergence, first_divergence
-from pytest_toolemu.reporting.comparison.session_comparison import (
+from pytest_toolemu.reporting.comparison import (
     CHANGES,
     CaseChange,
+    FirstDivergence,
     SessionComparison,
     changes_by_importance,
     compare_agents,
     compare_sessions,
+    first_divergence,
 )
 from pytest_toolemu.reporting.transcript import transcript_html
 from pytest_toolemu.ui.context import UiContext, context_of, measured, page, session_of_id

@@ -16,8 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from pytest_toolemu.analysis.calibration.label_sheet import LabelSheet, label_file
-from pytest_toolemu.analysis.calibration.labeled_runs import sample_runs
+from pytest_toolemu.analysis.calibration.labels import LabelSheet, label_file, sample_runs
 from pytest_toolemu.formats.clock_text import clock_text
 from pytest_toolemu.reporting.html_report import page_environment, template_text
 from pytest_toolemu.sessions.reader import read_runs

@@ -15,9 +15,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from pytest_toolemu.analysis.calibration.blind_transcript import blind_case, blind_steps
-from pytest_toolemu.analysis.calibration.label_sheet import LABEL_HELP, LabelSheet
-from pytest_toolemu.analysis.calibration.labeled_runs import match_labels, read_labels, reject_ambiguous
-from pytest_toolemu.analysis.calibration.second_opinions import second_opinions
+from pytest_toolemu.analysis.calibration.labels import (
+    LABEL_HELP,
+    LabelSheet,
+    match_labels,
+    read_labels,
+    reject_ambiguous,
+    second_opinions,
+)
 from pytest_toolemu.analysis.calibration.validation_table import ValidationTable, validation_table
 from pytest_toolemu.authoring.dataset_stats import METRICS, SecondOpinionSummary, summarize
 from pytest_toolemu.core.case_loading import load_case

@@ -30,7 +30,7 @@ from pytest_toolemu.models.model_pool import ModelPool
 from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.scheduling.budget import Budget
 from pytest_toolemu.scheduling.event_loop import CaseLoop
-from pytest_toolemu.sessions.session_id import session_id
+from pytest_toolemu.sessions import session_id
 from pytest_toolemu.sessions.single_run import (
     evaluators_of,
     prices_of_settings,

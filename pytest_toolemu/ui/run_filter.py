@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar, get_args
 from urllib.parse import urlencode
 
-from pytest_toolemu.analysis.run_summary import OUTCOMES, RunSummary
-from pytest_toolemu.analysis.slices import DIMENSIONS, Dimension, slice_values
+from pytest_toolemu.analysis.run_summary import DIMENSIONS, OUTCOMES, Dimension, RunSummary, slice_values
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.trajectory import TurnEnding
 from pytest_toolemu.formats.validation_messages import closest

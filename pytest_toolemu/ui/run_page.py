@@ -16,7 +16,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_values
 from pytest_toolemu.reporting.world_view import final_tables
 from pytest_toolemu.sessions.reader import prices_of, summarize_run
-from pytest_toolemu.sessions.record_text import record_text
+from pytest_toolemu.sessions.store import record_text
 from pytest_toolemu.ui.context import context_of, page, runs_of, session_of
 from pytest_toolemu.ui.run_filter import RunFilter, filter_notices
 from pytest_toolemu.ui.session_index import IndexedRun, SessionFolder, SessionRuns

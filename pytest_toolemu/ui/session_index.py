@@ -17,8 +17,7 @@ from typing import Final
 from pydantic import Field, ValidationError
 
 from pytest_toolemu import __version__
-from pytest_toolemu.analysis.run_summary import OUTCOMES, RunSummary
-from pytest_toolemu.analysis.slices import DIMENSIONS, Dimension, slice_values
+from pytest_toolemu.analysis.run_summary import DIMENSIONS, OUTCOMES, Dimension, RunSummary, slice_values
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import PARTS, load_run
@@ -30,10 +29,10 @@ from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.reporting.report_data import garbage_collection_paused
 from pytest_toolemu.sessions.live_session import LiveSession, is_running, read_live
 from pytest_toolemu.sessions.manifest_records import Manifest
-from pytest_toolemu.sessions.planned_cases import missing_runs
 from pytest_toolemu.sessions.reader import manifest_of, newest_evaluations, prices_of, summarize_run
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
 from pytest_toolemu.sessions.store import MANIFEST
+from pytest_toolemu.sessions.stored_decision import missing_runs
 from pytest_toolemu.ui.playground import FOLDER as PLAYGROUND
 
 _MARKS: Final = (MANIFEST, SHARD_MANIFEST)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.agent_summary import summarize_agents
+from pytest_toolemu.analysis.metrics import summarize_agents
 from pytest_toolemu.authoring.importers.notes import Notes
 from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.authoring.importers.toolemu import convert

@@ -23,8 +23,7 @@ from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.sessions.record_text import record_text
-from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.sessions.store import RunStore, record_text
 from tests.plugin.conftest import TOOLKIT
 
 HEAD = "# Anna, and what is owed to her\ntitle: Pay Anna\ntoolkits: [Till]   # the only one\ninstruction: Pay Anna.\n"

@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa, confusion_matrix
-from pytest_toolemu.analysis.statistics.description import (
-    histogram,
-    mean,
-    population_std,
-    share_below,
-)
+from pytest_toolemu.analysis.statistics.intervals import histogram, mean, population_std, share_below
 from pytest_toolemu.authoring.importers.import_report import (
     answered_by,
     count_runs,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.agents.reference import ReferenceAgent
-from pytest_toolemu.analysis.dialogue_quality import AskingPairs
-from pytest_toolemu.analysis.summarize_run import summary_of
+from pytest_toolemu.analysis.metrics import AskingPairs
+from pytest_toolemu.analysis.run_summary import summary_of
 from pytest_toolemu.authoring.play_references import PLAYED_TURNS
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import case_id

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_toolemu.agents.no_op import no_op
 from pytest_toolemu.agents.reference import ReferenceAgent
-from pytest_toolemu.analysis.calibration.second_opinions import second_opinions
+from pytest_toolemu.analysis.calibration.labels import second_opinions
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.authoring.play_references import SEEDS, is_generated, play, scores_of
 from pytest_toolemu.core.case import ResolvedCase

@@ -11,9 +11,8 @@ from pytest_toolemu.analysis.calibration.calibration_file import (
     judge_reliabilities,
     read_calibrations,
 )
-from pytest_toolemu.analysis.calibration.cascade_calibration import cascade_calibration
-from pytest_toolemu.analysis.calibration.judge_queries import Opinion
-from pytest_toolemu.analysis.gates.calibration_requirement import JudgeReliability, calibration_checks
+from pytest_toolemu.analysis.calibration.judge_calibration import Opinion, cascade_calibration
+from pytest_toolemu.analysis.gates.gate_decision import JudgeReliability, calibration_checks
 from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.identity import ComponentName

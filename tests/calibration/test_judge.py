@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.analysis.rejudge import fingerprint
-from pytest_toolemu.analysis.summarize_run import known_score
+from pytest_toolemu.analysis.run_summary import known_score
 from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.cli.judging import judge_settings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
-from pytest_toolemu.analysis.calibration.labeled_runs import Label, LabeledRun, read_labels, sample_runs
+from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun, read_labels, sample_runs
 from pytest_toolemu.analysis.calibration.validation_table import validation_table
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.errors import UsageError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.analysis.calibration.calibration_text import validation_lines
-from pytest_toolemu.analysis.calibration.labeled_runs import Label, LabeledRun, distinct_subjects, match_labels
+from pytest_toolemu.analysis.calibration.calibration_file import validation_lines
+from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun, distinct_subjects, match_labels
 from pytest_toolemu.analysis.calibration.validation_table import validation_table
 from pytest_toolemu.analysis.rejudge import fingerprint, rejudge
 from pytest_toolemu.core.run import Run

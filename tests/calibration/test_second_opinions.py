@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.analysis.calibration.second_opinions import FILE, reference_hash, second_opinions
+from pytest_toolemu.analysis.calibration.labels import FILE, reference_hash, second_opinions
 from pytest_toolemu.authoring.dataset_stats import markdown_lines, summarize
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import FILE as DATASET_FILE

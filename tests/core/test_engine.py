@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.virtual import VirtualLoop
-from pytest_toolemu.analysis.summarize_run import known_score
+from pytest_toolemu.analysis.run_summary import known_score
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.analysis.summarize_run import summary_of
+from pytest_toolemu.analysis.run_summary import summary_of
 from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.messages import Usage

@@ -18,9 +18,8 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Cost
-from pytest_toolemu.sessions.manifest_records import Manifest
-from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
-from pytest_toolemu.sessions.session_id import session_id
+from pytest_toolemu.sessions import session_id
+from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, PlannedItem
 from pytest_toolemu.sessions.store import MANIFEST, RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_toolemu.analysis.agent_summary import AgentSummary
-from pytest_toolemu.analysis.dialogue_quality import AskingPairs
 from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_mismatches
+from pytest_toolemu.analysis.metrics import AgentSummary, AskingPairs
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.core.identity import ComponentName
-from pytest_toolemu.reporting.summary_metrics import summary_metrics
+from pytest_toolemu.reporting.report_files import summary_metrics
 from pytest_toolemu.reporting.summary_table import dialogue_note
 
 

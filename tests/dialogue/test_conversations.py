@@ -12,7 +12,7 @@ from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
-from pytest_toolemu.analysis.dialogue_counts import dialogue_counts
+from pytest_toolemu.analysis.run_summary import dialogue_counts
 from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.messages import Reply, ToolCall

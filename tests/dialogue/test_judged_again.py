@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from pytest_toolemu.analysis.recheck import CurrentCases
-from pytest_toolemu.analysis.rejudge import rejudge
+from pytest_toolemu.analysis.rejudge import CurrentCases, rejudge
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator

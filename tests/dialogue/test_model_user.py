@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.analysis.summarize_run import summary_of
+from pytest_toolemu.analysis.run_summary import RunSummary, summary_of
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.emulators.model_user import ModelUser

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.reporting.comparison.first_divergence import FirstDivergence, divergence_keys, first_divergence
+from pytest_toolemu.reporting.comparison import FirstDivergence, divergence_keys, first_divergence
 from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report

@@ -12,10 +12,10 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_parts.dialogue import UserReply
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.plugin.output.failures.failure_text import failure_text
-from pytest_toolemu.reporting.allure.allure_steps import steps_of
+from pytest_toolemu.reporting.allure_results import steps_of
 from pytest_toolemu.reporting.transcript import transcript_html
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
-from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, shortened
+from pytest_toolemu.sessions.store import RecordTooLargeError, shortened
 from tests.dialogue.landlady import rent, run, talker
 
 HOSTILE = "<b>Anna</b>\x1b[31m\nthe user replies"

@@ -12,8 +12,7 @@ from pytest_toolemu.analysis.cascade_use import cascade_totals, cascade_uses
 from pytest_toolemu.analysis.cost_estimate.judge_forecast import judge_forecast
 from pytest_toolemu.analysis.cost_estimate.rehearsal import rehearse
 from pytest_toolemu.analysis.rejudge import rejudge
-from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.analysis.summarize_run import summary_of
+from pytest_toolemu.analysis.run_summary import RunSummary, summary_of
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.run import Run

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_toolemu.analysis.gates.baseline import Baseline
-from pytest_toolemu.analysis.gates.calibration_requirement import JudgeReliability
-from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_every_case, decide_gates
+from pytest_toolemu.analysis.gates.gate_decision import Decision, JudgeReliability, decide_every_case, decide_gates
 from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement, Gate, Gates
-from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, METRIC_NAMES
+from pytest_toolemu.analysis.metrics import GATE_METRICS, METRIC_NAMES
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.identity import ComponentName

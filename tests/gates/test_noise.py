@@ -17,8 +17,8 @@ from pytest_toolemu.analysis.gates.baseline import Baseline
 from pytest_toolemu.analysis.gates.gate_decision import decide_gates
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
 from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.statistics.hypothesis_tests import p_worse
 from pytest_toolemu.analysis.statistics.intervals import mean_estimate
-from pytest_toolemu.analysis.statistics.paired_tests import p_worse
 from tests.gates.run_summaries import agent, edited, results
 
 SESSIONS = 200

@@ -26,8 +26,8 @@ from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.redaction import redact, secrets
 from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.formats.yaml_document import Document
-from pytest_toolemu.reporting.comparison.comparison_text import code_span
-from pytest_toolemu.reporting.summary_metrics import csv_cell
+from pytest_toolemu.reporting.comparison import code_span
+from pytest_toolemu.reporting.report_files import csv_cell
 
 SOURCE = Path(pytest_toolemu.__file__).parent
 # Quadratic work on these lengths takes at least twice as long as the limits, even where a step is a comparison of two

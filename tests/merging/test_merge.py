@@ -19,7 +19,7 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Cost, Price, PriceList
 from pytest_toolemu.sessions.manifest_records import Manifest, ServerRecord, ShardManifest, WorldCounts
-from pytest_toolemu.sessions.merging.merge_sessions import merge_sessions
+from pytest_toolemu.sessions.merge_sessions import merge_sessions
 from pytest_toolemu.sessions.reader import read_run_summaries
 from pytest_toolemu.sessions.shard_assignment import DURATIONS, read_durations
 from pytest_toolemu.sessions.store import RunStore, item_mark

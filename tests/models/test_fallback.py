@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.emulation_validity import validity_counts, validity_shares
-from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.analysis.summarize_run import summary_of
+from pytest_toolemu.analysis.run_summary import RunSummary, summary_of
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of, model_label
 from pytest_toolemu.core.messages import Ledger, ModelCall, Reply, ReplySchema

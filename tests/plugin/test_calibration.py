@@ -13,7 +13,7 @@ from pytest_toolemu.analysis.calibration.calibration_file import (
     read_calibrations,
     update_calibration_file,
 )
-from pytest_toolemu.analysis.gates.calibration_requirement import JudgeReliability
+from pytest_toolemu.analysis.gates.gate_decision import JudgeReliability
 from pytest_toolemu.errors import UsageError
 from tests.calibration.judges import judging, right
 from tests.loopback.fixtures import Loopback

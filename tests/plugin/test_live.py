@@ -34,8 +34,7 @@ from pytest_toolemu.plugin.output.ui_hooks import UiHooks
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import PermitReleased, PermitRequested, UsageReported
-from pytest_toolemu.sessions.live_records import CaseInFlight
-from pytest_toolemu.sessions.live_session import LIVE, LiveSession, read_live
+from pytest_toolemu.sessions.live_session import LIVE, CaseInFlight, LiveSession, read_live
 from pytest_toolemu.settings import resolve
 from pytest_toolemu.ui.application import UiServer
 from tests.evaluators.resolved_cases import SEARCH_RESULT, resolved_case

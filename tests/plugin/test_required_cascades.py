@@ -8,8 +8,7 @@ from typing import Any, cast, get_args
 
 import pytest
 
-from pytest_toolemu.analysis.calibration.cascade_calibration import CascadeCalibration
-from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
+from pytest_toolemu.analysis.calibration.judge_calibration import CascadeCalibration, JudgeCalibration
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.case_vocabulary import Metric

@@ -15,11 +15,11 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_parts.cascade_record import CascadeRecord, CascadeStage
 from pytest_toolemu.core.verdict import safety_verdict
 from pytest_toolemu.plugin.output.terminal_summary import judge_lines
-from pytest_toolemu.reporting.allure.allure_steps import steps_of
+from pytest_toolemu.reporting.allure_results import steps_of
 from pytest_toolemu.reporting.html_report import report_page
-from pytest_toolemu.reporting.json_csv import csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
+from pytest_toolemu.reporting.report_files import csv_text, json_text
 from pytest_toolemu.reporting.transcript import transcript_html
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
 from pytest_toolemu.sessions.reader import run_files

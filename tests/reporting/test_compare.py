@@ -12,9 +12,13 @@ from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Call, Observation, Step
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.reporting.comparison.comparison_text import code_span, comparison_lines
-from pytest_toolemu.reporting.comparison.first_divergence import FirstDivergence, first_divergence
-from pytest_toolemu.reporting.comparison.session_comparison import compare_sessions
+from pytest_toolemu.reporting.comparison import (
+    FirstDivergence,
+    code_span,
+    compare_sessions,
+    comparison_lines,
+    first_divergence,
+)
 from tests.gates.run_summaries import edited, results
 
 

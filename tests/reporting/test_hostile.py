@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.reporting.comparison.html_comparison import comparison_page
-from pytest_toolemu.reporting.github_annotations import annotation_commands
+from pytest_toolemu.reporting.html_comparison import comparison_page
 from pytest_toolemu.reporting.html_report import report_page
-from pytest_toolemu.reporting.json_csv import COLUMNS, csv_text, json_text
-from pytest_toolemu.reporting.markdown import markdown
+from pytest_toolemu.reporting.markdown import annotation_commands, markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
-from pytest_toolemu.reporting.summary_metrics import slices_csv
+from pytest_toolemu.reporting.report_files import COLUMNS, csv_text, json_text, slices_csv
 from pytest_toolemu.reporting.transcript import transcript_page
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
 from pytest_toolemu.sessions.reader import run_files

@@ -22,12 +22,10 @@ from pytest_toolemu.core.messages import FallbackUse, ModelCall, PassedOverModel
 from pytest_toolemu.core.run import ErrorInfo
 from pytest_toolemu.core.trajectory import Emulation
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.reporting.github_annotations import annotation_commands
 from pytest_toolemu.reporting.html_report import report_page
-from pytest_toolemu.reporting.json_csv import COLUMNS, csv_text, json_text
-from pytest_toolemu.reporting.markdown import MARK, append_summary, markdown
+from pytest_toolemu.reporting.markdown import MARK, annotation_commands, append_summary, markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
-from pytest_toolemu.reporting.summary_metrics import slices_csv
+from pytest_toolemu.reporting.report_files import COLUMNS, csv_text, json_text, slices_csv
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
 from pytest_toolemu.sessions.reader import run_files
 from pytest_toolemu.sessions.store import RunStore

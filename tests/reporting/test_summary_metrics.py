@@ -15,19 +15,17 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents
 from pytest_toolemu.analysis.gates.gate_decision import decide_gates
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
-from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.analysis.slices import DIMENSIONS
+from pytest_toolemu.analysis.metrics import AgentSummary, summarize_agents
+from pytest_toolemu.analysis.run_summary import DIMENSIONS, RunSummary
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.messages import ModelCall, Reply, Role, Usage
 from pytest_toolemu.core.run import Identity, Run
 from pytest_toolemu.reporting.html_report import report_page
-from pytest_toolemu.reporting.json_csv import csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
-from pytest_toolemu.reporting.summary_metrics import slices_csv
+from pytest_toolemu.reporting.report_files import csv_text, json_text, slices_csv
 from pytest_toolemu.reporting.summary_table import agent_table
 from pytest_toolemu.sessions.reader import read_run_summaries, run_files
 from tests.gates.run_summaries import edited, results, safety_scores

@@ -24,15 +24,7 @@ from pytest_toolemu.analysis.statistics.agreement import (
     krippendorff_alpha,
     why_undefined,
 )
-from pytest_toolemu.analysis.statistics.bounded_mean import p_value_of_mean
-from pytest_toolemu.analysis.statistics.intervals import (
-    bootstrap_interval,
-    effective_size,
-    mean_estimate,
-    share_estimate,
-    wilson_interval,
-)
-from pytest_toolemu.analysis.statistics.paired_tests import (
+from pytest_toolemu.analysis.statistics.hypothesis_tests import (
     detectable_change,
     format_p_value,
     holm_rejections,
@@ -40,7 +32,17 @@ from pytest_toolemu.analysis.statistics.paired_tests import (
     mean_change,
     p_worse,
 )
-from pytest_toolemu.analysis.statistics.repeated_trials import flakiness, pass_at_k, pass_hat_k
+from pytest_toolemu.analysis.statistics.intervals import (
+    bootstrap_interval,
+    effective_size,
+    flakiness,
+    mean_estimate,
+    p_value_of_mean,
+    pass_at_k,
+    pass_hat_k,
+    share_estimate,
+    wilson_interval,
+)
 
 SCORES = st.integers(0, 3)
 

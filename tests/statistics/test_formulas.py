@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_toolemu.analysis.statistics.agreement import Weights, agreement_rate, cohen_kappa, confusion_matrix
-from pytest_toolemu.analysis.statistics.description import (
+from pytest_toolemu.analysis.statistics.intervals import (
     SCORES,
     histogram,
     mean,
     population_std,
     share_below,
+    wilson_interval,
 )
-from pytest_toolemu.analysis.statistics.intervals import wilson_interval
 
 PAIRS = st.lists(st.tuples(st.sampled_from(SCORES), st.sampled_from(SCORES)), min_size=1, max_size=40)
 NUMBERS = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=30)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_toolemu.analysis.statistics.sequential_total import SequentialTotalTest, Side
+from pytest_toolemu.analysis.statistics.hypothesis_tests import SequentialTotalTest, Side
 
 
 def decide(values: Sequence[int], width: int, limit: int, error: float) -> tuple[int, Side]:

@@ -8,11 +8,9 @@ from typing import Any
 import krippendorff
 import pytest
 
-from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents, worst_runs
+from pytest_toolemu.analysis.metrics import AgentSummary, summarize_agents, worst_runs
 from pytest_toolemu.analysis.rater_agreement import judge_alpha, rater_pairs
-from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.analysis.slices import DIMENSIONS, slices
-from pytest_toolemu.analysis.summarize_run import known_score
+from pytest_toolemu.analysis.run_summary import DIMENSIONS, RunSummary, known_score, slices
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run import Identity, Run
 from pytest_toolemu.core.verdict import Outcome, Verdict

@@ -21,7 +21,7 @@ from pytest_toolemu.analysis.calibration.calibration_file import (
     judge_reliabilities,
     read_calibrations,
 )
-from pytest_toolemu.analysis.calibration.labeled_runs import Label, write_labels
+from pytest_toolemu.analysis.calibration.labels import Label, write_labels
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.dataset import Edition

@@ -19,7 +19,7 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.sessions.manifest_records import Manifest
-from pytest_toolemu.sessions.merging.merge_sessions import merge_sessions
+from pytest_toolemu.sessions.merge_sessions import merge_sessions
 from pytest_toolemu.sessions.store import RunStore, mark_of, run_file
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case

@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.sessions.live_records import (
+from pytest_toolemu.sessions.live_session import (
     CaseInFlight,
     ExpectedEnd,
     LiveProcess,
     RequestLimit,
     SessionProgress,
+    process_start,
+    write_live,
 )
-from pytest_toolemu.sessions.live_session import write_live
-from pytest_toolemu.sessions.process_life import process_start
 
 DEAD = 1
 """A start that no process of the tests has: the one with this ID is another process now."""

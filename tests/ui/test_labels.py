@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from pytest_toolemu.analysis.calibration.labeled_runs import read_labels
+from pytest_toolemu.analysis.calibration.labels import read_labels
 from pytest_toolemu.sessions.store import RunStore
 from tests.reporting.runs import run, session
 from tests.ui.applications import ORIGIN, client_of, rules_of

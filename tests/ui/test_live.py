@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from pytest_toolemu.sessions.live_records import CaseInFlight, SessionProgress
-from pytest_toolemu.sessions.live_session import LIVE, read_live, remove_live, write_live
-from pytest_toolemu.sessions.manifest_records import Manifest
-from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
+from pytest_toolemu.sessions.live_session import LIVE, CaseInFlight, SessionProgress, read_live, remove_live, write_live
+from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, PlannedItem
 from pytest_toolemu.sessions.store import RunStore
 from tests.reporting.runs import HOSTILE, run, session
 from tests.ui.applications import client_of

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from pytest_toolemu.sessions.manifest_records import Manifest
-from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
+from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, PlannedItem
 from pytest_toolemu.sessions.store import RunStore
 from pytest_toolemu.ui import session_index
 from pytest_toolemu.ui.run_filter import RunFilter

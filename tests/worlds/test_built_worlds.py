@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.recheck import CurrentCases
+from pytest_toolemu.analysis.rejudge import CurrentCases
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.world.built_world import BuiltWorld, read_world, world_path, write_world

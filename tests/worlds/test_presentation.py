@@ -20,7 +20,7 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, changes_between, net_changes
 from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall, Trap
 from pytest_toolemu.evaluators.transcript_view import material, transcript
-from pytest_toolemu.reporting.allure.allure_steps import attach_transcript, steps_of
+from pytest_toolemu.reporting.allure_results import attach_transcript, steps_of
 from pytest_toolemu.reporting.transcript import transcript_html
 from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines
 from tests.reporting.runs import run, session

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
-from pytest_toolemu.analysis.gates.calibration_requirement import JudgeReliability
-from pytest_toolemu.analysis.gates.gate_metrics import format_interval
-from pytest_toolemu.analysis.statistics.description import SCORES
-from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.analysis.calibration.judge_calibration import CascadeCalibration, JudgeCalibration, Opinion
+from pytest_toolemu.analysis.calibration.validation_table import ValidationTable
+from pytest_toolemu.analysis.gates.gate_decision import JudgeReliability
+from pytest_toolemu.analysis.metrics import format_interval
+from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate
+from pytest_toolemu.core.run_parts.cascade_record import STAGE_NAMES
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.files.stored_json import read_record
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import Record
 
 Calibrations = Mapping[str, JudgeCalibration]
@@ -114,3 +116,110 @@ def _read(path: Path) -> CalibrationFile:
         )
     except FileNotFoundError:
         raise UsageError(f"{path}: no such calibration file; create it with 'toolemu calibrate'") from None
+
+
+_FALLBACK_REASONS = {"refused": "refused", "invalid": "stayed invalid"}
+_MAX_RUNS = 5
+_MAX_REASON = 200
+
+
+def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Sequence[Opinion]) -> Iterator[str]:
+    """Yield the statistics of one judge, what is missing, and the runs with the largest errors."""
+    annotators = ", ".join(f"{name} {count}" for name, count in calibration.labelled_by.items())
+    yield visible(
+        f"{judge}: {calibration.judged} of {calibration.labels} labeled runs judged (labels by {annotators}), "
+        f"dataset {calibration.dataset}"
+    )
+    yield _line("accuracy at the threshold", calibration.accuracy, "{:.1%}")
+    yield _line("precision of failures", calibration.precision, "{:.1%}")
+    yield _line("recall of failures", calibration.recall, "{:.1%}")
+    yield _line("exact agreement", calibration.exact, "{:.1%}")
+    yield _line("kappa, quadratic", calibration.kappa, "{:.2f}", why_undefined=why_kappa_undefined(calibration))
+    yield _line(
+        "kappa, failure or not", calibration.kappa_binary, "{:.2f}", why_undefined=why_kappa_undefined(calibration)
+    )
+    yield _line("bias, score minus label", calibration.bias, "{:+.2f}")
+    for label, bias in zip(SCORES, calibration.bias_by_label, strict=True):
+        if bias is not None:
+            yield _line(f"  for label {label}", bias, "{:+.2f}")
+    yield "  confusion matrix: rows are labels, columns are scores 0 to 3"
+    for label, row in zip(SCORES, calibration.confusion, strict=True):
+        yield f"    {label}: " + " ".join(f"{count:5}" for count in row)
+    if calibration.same_score is not None and calibration.same_side is not None:
+        yield _line(f"same score in {calibration.repeats} repeats", calibration.same_score, "{:.1%}")
+        yield _line("same side of the threshold", calibration.same_side, "{:.1%}")
+    if calibration.by_annotator:
+        yield "  on runs with second opinions, the judge agrees"
+        for annotator, agreement in calibration.by_annotator.items():
+            yield _line(f"  on pass or fail, {visible(annotator)}", agreement.same_side, "{:.1%}")
+            yield _line(f"  kappa, quadratic, {visible(annotator)}", agreement.kappa, "{:.2f}")
+    if calibration.cascade is not None:
+        yield from _cascade_lines(calibration.cascade)
+    yield from _missing(calibration)
+    for opinion in _furthest(opinions):
+        reason = " ".join(opinion.reason.split())[:_MAX_REASON]
+        yield visible(
+            f"  largest error: {opinion.subject}: label {opinion.label}, score {opinion.score}: {reason} {opinion.path}"
+        )
+
+
+def _cascade_lines(cascade: CascadeCalibration) -> Iterator[str]:
+    """Yield which stages decided, and how the cascade compares with its strong judge in every run."""
+    yield "  decided by " + ", ".join(f"{STAGE_NAMES[stage]} {count}" for stage, count in cascade.decided.items())
+    yield f"  compared with {visible(cascade.strong)} in every run"
+    yield _line("  its accuracy", cascade.strong_accuracy, "{:.1%}")
+    yield _line("  added error of the cascade", cascade.added_error, "{:+.1%}")
+    yield f"    on the other side of the threshold in {counted(cascade.reversed_runs, 'run')}"
+    if cascade.unpaired:
+        yield f"    not compared, because one of the two has no score: {counted(cascade.unpaired, 'run')}"
+
+
+def _missing(calibration: JudgeCalibration) -> Iterator[str]:
+    """Yield how many answers a fallback model was asked for, and how many there are not, with the reasons."""
+    for reason, count in calibration.by_fallback.items():
+        yield (
+            f"  {counted(count, 'answer')} asked of a fallback model, because the model before it "
+            f"{_FALLBACK_REASONS[reason]}"
+        )
+    for problem, count in calibration.missing.items():
+        yield visible(f"  {count} without a verdict: {problem}")
+
+
+def _furthest(opinions: Sequence[Opinion]) -> list[Opinion]:
+    """Return the first answers that are off by at least two points, the furthest first."""
+    first = [opinion for opinion in opinions if opinion.repeat == 1 and opinion.score is not None]
+    return sorted((o for o in first if _error(o) > 1), key=lambda o: (-_error(o), o.subject))[:_MAX_RUNS]
+
+
+def _error(opinion: Opinion) -> int:
+    return abs((opinion.score or 0) - opinion.label)
+
+
+def validation_lines(table: ValidationTable) -> Iterator[str]:
+    """Yield the validation table of the ToolEmu study for these runs and labels."""
+    annotators = ", ".join(f"{name} {count}" for name, count in table.annotators.items())
+    yield visible(
+        f"{table.title}: {counted(table.runs, 'labeled run')} of {counted(table.cases, 'case')}; labels by {annotators}"
+    )
+    shares = {
+        "identified-failure precision": table.precision,
+        "true-failure incidence": table.incidence,
+        "free of critical issues": table.free,
+        "recall of true failures": table.recall,
+    }
+    agreements = {f"kappa, {visible(pair.name)}": pair for pair in table.agreements}
+    width = max(map(len, (*shares, *agreements)))
+    for name, share in shares.items():
+        yield _line(name, share, "{:.1%}", width)
+    for name, pair in agreements.items():
+        yield _line(name, pair.kappa, "{:.2f}", width, visible(pair.why_undefined))
+    if table.unjudged:
+        yield f"  excluded from precision and recall: {counted(table.unjudged, 'run')} without a safety verdict"
+
+
+def _line(name: str, estimate: Estimate | None, pattern: str, width: int = 30, why_undefined: str = "") -> str:
+    if estimate is None:
+        value = f"undefined: {why_undefined}" if why_undefined else "undefined"
+    else:
+        value = f"{format_interval(estimate, pattern)}, n {estimate.n}"
+    return f"  {name:<{width}} {value}"

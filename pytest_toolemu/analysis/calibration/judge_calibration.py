@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from pydantic import Field
 
-from pytest_toolemu.analysis.calibration.cascade_calibration import CascadeCalibration, cascade_calibration
-from pytest_toolemu.analysis.calibration.judge_queries import Opinion
-from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_by_annotator
-from pytest_toolemu.analysis.rejudge import fingerprint
+from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.analysis.calibration.labels import REFERENCE, Label, LabeledRun, SecondOpinions, labels_by_annotator
+from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, rejudge
 from pytest_toolemu.analysis.statistics.agreement import confusion_matrix, kappa_estimate
-from pytest_toolemu.analysis.statistics.description import SCORES
-from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
+from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate, mean_estimate, share_estimate
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.identity import component_name, identity_of
+from pytest_toolemu.core.messages import FallbackReason, Stage
+from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.run import Run, sha256
+from pytest_toolemu.core.run_notes import RunNote, notes_of
+from pytest_toolemu.core.run_parts.cascade_record import STAGE_NAMES, CascadeRecord
+from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.verdict import PASSING
+from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.rows import RowsEmulator
+from pytest_toolemu.emulators.validated import ValidatedEmulator
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.formats.yaml_document import Record
+from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 
 
 class AnnotatorAgreement(Record):
@@ -29,6 +46,25 @@ class AnnotatorAgreement(Record):
     labels: int
     same_side: Estimate | None
     kappa: Estimate | None
+
+
+class CascadeCalibration(Record):
+    """A cascade compared with its strong judge in every run.
+
+    In the comparison, the case's checks count with the strong judge if they are a stage of the cascade, as they do in
+    a session. ``decided`` counts the runs by the stage that decided. ``strong_accuracy`` is the share of runs in which
+    the strong judge is on the side of the label, at the threshold 2. ``added_error`` is the probability that the
+    cascade is on the wrong side, less that of the strong judge; it is paired, so ``n`` counts runs with a score of
+    both. ``reversed_runs`` counts the runs in which they are on different sides, and ``unpaired`` the runs without a
+    score of either.
+    """
+
+    strong: str
+    decided: dict[Stage, int]
+    strong_accuracy: Estimate | None
+    added_error: Estimate | None
+    reversed_runs: int
+    unpaired: int
 
 
 class JudgeCalibration(Record):
@@ -174,3 +210,176 @@ def _consistency(opinions: Sequence[Opinion], side: Callable[[int], object]) -> 
     return share_estimate(
         _grouped([(key[0], len(distinct) == 1) for key, distinct in answers.items() if times[key] > 1])
     )
+
+
+StoreRun = Callable[[Run, str], Path]
+"""Stores a judged run under a name, and returns the path of its record."""
+
+_MAX_PROBLEM: Final = 120
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """The answer of one judge about one labeled run; ``score`` is None if there is a ``problem``.
+
+    ``repeat`` counts from 1 how often the judge was asked about this run.
+    """
+
+    judge: str
+    metric: Metric
+    subject: str
+    case: str
+    repeat: int
+    label: int
+    score: int | None
+    problem: str = ""
+    reason: str = ""
+    path: str = ""
+    cost: Cost = field(default_factory=Cost)
+    notes: tuple[RunNote, ...] = ()
+    fallback_reasons: tuple[FallbackReason, ...] = ()
+    cascade: CascadeRecord | None = None
+    """What each stage said, if the judge is a cascade."""
+
+
+async def play_references(resolved_case: ResolvedCase, opinions: SecondOpinions) -> list[LabeledRun]:
+    """Play the references of a case deterministically, and return them as labeled runs with their second opinions.
+
+    UsageError for a reference that cannot be played.
+    """
+    labeled = []
+    for name, reference in resolved_case.case.references.items():
+        emulator = ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
+        limits = Limits(max_steps=max(1, len(reference.calls)))
+        run = await run_case(RunSpec(resolved_case, ReferenceAgent(name), emulator, limits=limits))
+        if run.stop not in FINISHED:
+            problem = f"the reference {name!r} cannot be played: {'; '.join(run.reasons)}"
+            raise UsageError(f"{resolved_case.path}: {problem}; correct it, or name other cases with --cases")
+        scores = reference.scores
+        label = Label(run=name, annotator=REFERENCE, safety=scores.safety, helpfulness=scores.helpfulness)
+        run = run.model_copy(update={"agent": f"reference:{name}"})
+        others = opinions.of(resolved_case.case, name)
+        labeled.append(LabeledRun(f"{resolved_case.case.id} {name}", run, (label,), second_opinions=others))
+    return labeled
+
+
+@dataclass(frozen=True)
+class JudgeQuery:
+    """One request to one evaluator about one labeled run; the seed is that of the run, plus one for each repeat."""
+
+    subject: LabeledRun
+    metric: Metric
+    evaluator: Evaluator
+    repeat: int
+
+    @property
+    def judge(self) -> str:
+        """Name of the evaluator."""
+        return str(component_name(identity_of(self.evaluator)))
+
+    @property
+    def name(self) -> str:
+        """Name of the query, which no other query of a calibration has."""
+        return f"{self.subject.name} {self.judge} {self.repeat}"
+
+
+def judge_queries(
+    subjects: Iterable[LabeledRun], judges: Sequence[tuple[Metric, Evaluator]], repeats: int
+) -> list[JudgeQuery]:
+    """Return a query to every judge of a metric about every labeled run with a label of that metric.
+
+    Cascades ask all stages, because the strong judge is compared with the whole.
+    """
+    return [
+        JudgeQuery(
+            subject, metric, evaluator.asking_all() if isinstance(evaluator, CascadeEvaluator) else evaluator, repeat
+        )
+        for subject in subjects
+        for metric, evaluator in judges
+        if subject.score(metric) is not None
+        for repeat in range(1, repeats + 1)
+    ]
+
+
+async def ask_judge(question: JudgeQuery, *, timeout: float, store_run: StoreRun, prices: Prices) -> Opinion:
+    """Ask the judge, store the judged run as a record, and return the answer."""
+    subject, metric, judge = question.subject, question.metric, question.judge
+    label = subject.score(metric)
+    assert label is not None
+    repeated_run = subject.run.model_copy(
+        update={"trial": question.repeat, "seed": subject.run.seed + question.repeat - 1, "thresholds": {}}
+    )
+    run = await rejudge(
+        repeated_run, (question.evaluator,), thresholds={metric: PASSING}, timeout=timeout, source=subject.name
+    )
+    path = store_run(run, question.name)
+    verdict = run.verdicts[0] if run.verdicts else None
+    has_score = verdict is not None and verdict.score is not None
+    return Opinion(
+        judge=judge,
+        metric=metric,
+        subject=subject.name,
+        case=run.case_id,
+        repeat=question.repeat,
+        label=label,
+        score=verdict.score if verdict else None,
+        problem="" if has_score else _problem_kind(verdict.problem if verdict else "; ".join(run.reasons)),
+        reason=verdict.reason if verdict else "",
+        path=str(path),
+        cost=sum(costs_of(run.model_calls, prices).values(), Cost()),
+        notes=notes_of(run.model_calls),
+        fallback_reasons=tuple(call.instead_of.reason for call in run.model_calls if call.instead_of),
+        cascade=verdict.cascade if verdict else None,
+    )
+
+
+def _problem_kind(problem: str) -> str:
+    """Return why a judge gave no score, without details of the run, so that equal problems are counted together."""
+    return "refused" if problem.startswith("refused:") else " ".join(problem.split())[:_MAX_PROBLEM]
+
+
+def cascade_calibration(opinions: Sequence[Opinion]) -> CascadeCalibration | None:
+    """Return the comparison of a cascade with its strong judge; None for opinions of another judge.
+
+    Every stage was asked about every run, so the two differ only where an earlier stage decided.
+    """
+    stages = [(opinion, opinion.cascade) for opinion in opinions if opinion.cascade is not None]
+    if not stages:
+        return None
+    counts = Counter(cascade.decided_by for _, cascade in stages)
+    pairs = [
+        (opinion.case, _is_wrong(opinion.score, opinion.label), _is_wrong(strong, opinion.label))
+        for opinion, cascade in stages
+        if opinion.score is not None and (strong := _strong_score(cascade)) is not None
+    ]
+    return CascadeCalibration(
+        strong=stages[0][1].stages[-1].evaluator,
+        decided={stage: counts[stage] for stage in STAGE_NAMES},
+        strong_accuracy=share_estimate(_by_case([(case, not strong) for case, _, strong in pairs])),
+        added_error=mean_estimate(_by_case([(case, own - strong) for case, own, strong in pairs]), (-1, 1)),
+        reversed_runs=sum(own != strong for _, own, strong in pairs),
+        unpaired=len(opinions) - len(pairs),
+    )
+
+
+def _strong_score(cascade: CascadeRecord) -> int | None:
+    """Return the score of a run that the strong judge and the checks have judged; None if it is unknown.
+
+    A failing check stands without a score of the judge, because the worst verdict decides.
+    """
+    scores = {stage.stage: stage.score for stage in cascade.stages}
+    checks, strong = scores.get("checks"), scores.get("strong")
+    if strong is None:
+        return checks if checks is not None and checks < PASSING else None
+    return strong if checks is None else min(strong, checks)
+
+
+def _is_wrong(score: int, label: int) -> bool:
+    return (score < PASSING) != (label < PASSING)
+
+
+def _by_case(values: Sequence[tuple[str, float]]) -> list[list[float]]:
+    by_case: dict[str, list[float]] = {}
+    for case, value in values:
+        by_case.setdefault(case, []).append(value)
+    return list(by_case.values())

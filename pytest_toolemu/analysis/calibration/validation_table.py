@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_by_annotator
+from pytest_toolemu.analysis.calibration.labels import LabeledRun, labels_by_annotator
+from pytest_toolemu.analysis.run_summary import known_score
 from pytest_toolemu.analysis.statistics.agreement import kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
-from pytest_toolemu.analysis.summarize_run import known_score
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.verdict import PASSING
 

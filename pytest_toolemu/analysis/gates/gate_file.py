@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pytest_toolemu.analysis.gates.baseline import Difference
-from pytest_toolemu.analysis.gates.gate_limits import (
-    SIGNS,
-    LimitKey,
-    LimitReader,
-    never_met_by_a_bound,
-    parse_percent,
-    read_share,
-)
-from pytest_toolemu.analysis.gates.gate_metrics import METRIC_NAMES, MetricName
-from pytest_toolemu.analysis.slices import VALUES, Dimension
+from pytest_toolemu.analysis.metrics import GATE_METRICS, METRIC_NAMES, GateMetric, MetricName
+from pytest_toolemu.analysis.run_summary import VALUES, Dimension
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document, Record, closest
 from pytest_toolemu.settings import is_gate_file
 
+
+def read_share(value: Any) -> float:
+    """Read a limit on the share of runs that a session may lose; ValueError unless it is a share below 1."""
+    share = parse_percent(value)
+    if not _is_number(share) or not 0 <= share <= 1:
+        raise ValueError("expected a share from 0 to 1, such as 0.05 or 5%")
+    if share == 1:
+        raise ValueError("a limit of 100 % has no effect; write a smaller share, such as 5%")
+    return float(share)
+
+
+Difference = Literal["dataset", "cases", "emulator", "judges", "trials"]
+"""What may differ between a session and its baseline besides the agent, and so may explain a change of the metrics."""
+
 LossLimit = Annotated[float, BeforeValidator(read_share)]
 _EXPRESSION: Final = re.compile(r"\s*([a-z_]+)\s*(<=|>=)\s*(\S.*?)\s*")
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+")
+
+SIGNS: Final[dict[LimitKey, str]] = {"at_most": "<=", "at_least": ">="}
 _KEYS: Final = {sign: key for key, sign in SIGNS.items()}
 
 
@@ -116,6 +125,12 @@ class Gate(Record):
         rule += " (bound)" if self.decide_by == "bound" else ""
         slice_ = ", ".join(f"{name}={value}" for name, value in self.where.items())
         return f"{self.metric} {rule}" + (f" where {slice_}" if slice_ else "")
+
+
+def parse_percent(value: Any) -> Any:
+    """Return 0.02 for the text ``2%``, and any other value unchanged."""
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    return float(Fraction(match.group(1)) / 100) if match else value
 
 
 class CalibrationRequirement(Record):
@@ -255,3 +270,85 @@ def _number(text: str) -> float | str:
 
 def _key(info: ValidationInfo) -> LimitKey:
     return cast("LimitKey", info.field_name)
+
+
+LimitKey = Literal["at_most", "at_least", "margin"]
+"""The keys of limits that can also be written as an expression."""
+
+_PERCENT: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
+
+
+def exact_fraction(limit: float) -> Fraction:
+    """Return a float as the decimal number that the user wrote: 29/100 for ``0.29``."""
+    return Fraction(repr(limit))
+
+
+@dataclass(frozen=True)
+class LimitReader:
+    """Reads a limit of one metric; ``expression`` selects the notation of examples in error messages."""
+
+    metric: MetricName
+    key: LimitKey
+    expression: bool = False
+
+    def read(self, value: Any) -> float:
+        """Return the limit in the metric's unit; ValueError says why it is a mistake and what to write instead."""
+        limit, metric = parse_percent(value), self._definition
+        if not _is_number(limit):
+            raise ValueError(f"expected a number; {self._example}")
+        if isinstance(value, str) and not metric.percent:
+            raise ValueError(f"only a share can be a percentage, but {self._range}; {self._example}")
+        if self.key not in (metric.limit, "margin"):
+            raise ValueError(self._rewards_harm(limit))
+        if not 0 <= limit <= metric.span:
+            raise ValueError(f"{self._range}; {self._suggestion(limit)}")
+        if limit == self._harmless:
+            raise ValueError(f"{self._range}, so this gate can never fail; {self._example}")
+        return float(limit)
+
+    @property
+    def _definition(self) -> GateMetric:
+        return GATE_METRICS[self.metric]
+
+    @property
+    def _range(self) -> str:
+        kind = "a share" if self._definition.percent else "a mean score"
+        return f"{self.metric} is {kind} from 0 to {self._definition.span}"
+
+    @property
+    def _harmless(self) -> int:
+        """The limit or margin that every agent meets."""
+        return 0 if self.key == "at_least" else self._definition.span
+
+    @property
+    def _example(self) -> str:
+        metric = self._definition
+        if self.key == "margin":
+            return self._write("margin", "5%" if metric.percent else "0.2")
+        return self._write(metric.limit, "2" if not metric.percent else "10%" if metric.worse == 1 else "90%")
+
+    def _rewards_harm(self, value: float) -> str:
+        high, side = ("high", "a lower") if self._definition.worse == 1 else ("low", "an upper")
+        limit = self._definition.limit
+        inside = 0 < value < self._definition.span
+        return f"a {high} {self.metric} is bad, so {side} limit rewards harm; " + (
+            self._write(limit, f"{value:.12g}") if inside else self._example
+        )
+
+    def _suggestion(self, value: float) -> str:
+        """Suggest 2 % to someone who wrote 2 for a share."""
+        percent = self._definition.percent and 1 < value < 100
+        return self._write(self.key, f"{value:.12g}%") if percent else self._example
+
+    def _write(self, key: LimitKey, value: str) -> str:
+        return f"write '{self.metric} {SIGNS[key]} {value}'" if self.expression else f"write '{key}: {value}'"
+
+
+def never_met_by_a_bound(metric: MetricName, limit: float) -> bool:
+    """Return whether the limit is the best possible value, which no interval of a finite number of runs can meet."""
+    definition = GATE_METRICS[metric]
+    return limit == (0 if definition.worse == 1 else definition.span)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -7,8 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_toolemu.analysis.statistics.description import SCORES, histogram
-from pytest_toolemu.analysis.statistics.intervals import Estimate, bootstrap_interval, wilson_interval
+from pytest_toolemu.analysis.statistics.intervals import (
+    SCORES,
+    Estimate,
+    bootstrap_interval,
+    histogram,
+    wilson_interval,
+)
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa
-from pytest_toolemu.analysis.statistics.description import mean, population_std, share_below
+from pytest_toolemu.analysis.statistics.intervals import mean, population_std, share_below
 from pytest_toolemu.authoring.importers.trajectories import NO_JSON, invented_calls, json_value, recorded_text
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import Run

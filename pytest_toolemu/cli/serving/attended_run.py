@@ -14,7 +14,7 @@ from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.world.replaced_rows import per_call
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.sessions.session_id import session_id
+from pytest_toolemu.sessions import session_id
 from pytest_toolemu.sessions.single_run import evaluators_of, refuse_session_settings, required_scores, stored
 from pytest_toolemu.sessions.store import RunStore
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.summary_fields import protocol_name
+from pytest_toolemu.analysis.run_summary import protocol_name
 from pytest_toolemu.plugin.collection.fixture_definitions import is_plugin_fixture
 from pytest_toolemu.plugin.keys import RESOLVED_CASE, SESSION
 from pytest_toolemu.settings import AgentConfig, Settings, is_model

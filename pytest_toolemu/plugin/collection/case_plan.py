@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_toolemu.analysis.summary_fields import slice_fields
+from pytest_toolemu.analysis.run_summary import slice_fields
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.plugin.collection.agent_configs import agent_title, label_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
-from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
+from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary

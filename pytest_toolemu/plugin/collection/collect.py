@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_toolemu.analysis.summary_fields import slice_fields
+from pytest_toolemu.analysis.run_summary import slice_fields
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES

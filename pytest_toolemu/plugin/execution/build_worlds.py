@@ -21,7 +21,7 @@ from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.plugin.session_files import unwritable_records
 from pytest_toolemu.scheduling.coordinator_messages import WorldsMissing
-from pytest_toolemu.sessions.world_builds import StoredWorldBuild, WorldBuilds, counts_text
+from pytest_toolemu.sessions.manifest_records import StoredWorldBuild, WorldBuilds, counts_text
 from pytest_toolemu.settings.option_values import folder_and_count
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pytest_toolemu.plugin.execution.item_spec import spec_before_turn
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.output.terminal_width import terminal_width
 from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.reporting.estimate_text import estimate_lines
+from pytest_toolemu.reporting.summary_table import estimate_lines
 
 
 def show(services: Services, items: Sequence[pytest.Item]) -> None:

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, late_gates
+from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, PlannedRuns, late_gates
 from pytest_toolemu.analysis.gates.gate_decision import Decision, GatesWithBaseline
-from pytest_toolemu.analysis.gates.watched_gate import PlannedRuns
-from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
+from pytest_toolemu.analysis.run_summary import DIMENSIONS, slice_values
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.plugin.session import TerminalNote
-from pytest_toolemu.sessions.planned_cases import planned_run
-from pytest_toolemu.sessions.planned_records import PlannedCase
+from pytest_toolemu.sessions.manifest_records import PlannedCase
+from pytest_toolemu.sessions.stored_decision import planned_run
 
 
 def shuffle(items: list[pytest.Item], seed: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import get_args
 
 from pytest_toolemu.analysis.calibration.calibration_file import judge_reliabilities
-from pytest_toolemu.analysis.gates.calibration_requirement import check_added_error, format_limit
+from pytest_toolemu.analysis.gates.gate_decision import check_added_error, format_limit
 from pytest_toolemu.analysis.gates.gate_file import Gates
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import ComponentName, component_name, identity_of

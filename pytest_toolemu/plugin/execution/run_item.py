@@ -12,9 +12,15 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
-from pytest_toolemu.analysis.summarize_run import agent_name, paid_for, summary_of, unseen_roles
-from pytest_toolemu.analysis.summary_fields import slice_fields
+from pytest_toolemu.analysis.run_summary import (
+    NOT_RUN,
+    RunSummary,
+    agent_name,
+    paid_for,
+    slice_fields,
+    summary_of,
+    unseen_roles,
+)
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
@@ -35,7 +41,7 @@ from pytest_toolemu.plugin.output.run_property import PROPERTY
 from pytest_toolemu.plugin.output.session_manifest import write_manifest
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.scheduling.job import CaseNotRun, CaseRun, FinishedJob, NotReadyError, WrittenResult
-from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, shortened
+from pytest_toolemu.sessions.store import RecordTooLargeError, shortened
 
 
 def run_item(item: pytest.Item, services: Services, spec: RunSpec) -> Run:

@@ -9,13 +9,13 @@ from typing import Final
 
 import pytest
 
-from pytest_toolemu.analysis.summarize_run import agent_name
+from pytest_toolemu.analysis.run_summary import agent_name
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.plugin.collection.agent_configs import agent_title
-from pytest_toolemu.sessions.live_records import CaseInFlight, CaseStage
+from pytest_toolemu.sessions.live_session import CaseInFlight, CaseStage
 
 # Models choose the names of tools, and node IDs have no limit.
 _LONGEST: Final = 2000

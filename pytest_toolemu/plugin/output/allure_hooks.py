@@ -16,8 +16,8 @@ from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.output.gate_hooks import LEFT_TO_GATE
 from pytest_toolemu.plugin.output.header.setting_text import setting_text
 from pytest_toolemu.plugin.session import ToolemuSession
-from pytest_toolemu.reporting.allure.allure_files import write_files
-from pytest_toolemu.reporting.allure.allure_results import AllureResultListener, AllureSubject
+from pytest_toolemu.reporting.allure_files import write_files
+from pytest_toolemu.reporting.allure_results import AllureResultListener, AllureSubject
 from pytest_toolemu.settings import is_model
 
 if TYPE_CHECKING:

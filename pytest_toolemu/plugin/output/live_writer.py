@@ -24,9 +24,15 @@ from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.remaining_time import RemainingTime
 from pytest_toolemu.scheduling.transport import Transport
 from pytest_toolemu.scheduling.worker import WorkerScheduler
-from pytest_toolemu.sessions.live_records import ExpectedEnd, LiveProcess, RequestLimit, SessionProgress
-from pytest_toolemu.sessions.live_session import remove_live, write_live
-from pytest_toolemu.sessions.process_life import process_start
+from pytest_toolemu.sessions.live_session import (
+    ExpectedEnd,
+    LiveProcess,
+    RequestLimit,
+    SessionProgress,
+    process_start,
+    remove_live,
+    write_live,
+)
 
 MAIN: Final = "main"
 """The process that is not an xdist worker."""

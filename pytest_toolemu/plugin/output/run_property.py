@@ -55,10 +55,10 @@ def summary_of_crash(nodeid: str, store: RunStore, prices: Prices) -> RunSummary
     It may have stored the run before. Then that run counts, as it does for all who read the session later.
     """
     from pytest_toolemu.core.run_file import load_run
-    from pytest_toolemu.sessions.planned_cases import planned_run
-    from pytest_toolemu.sessions.planned_records import PlannedCase, PlannedItem
+    from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem
     from pytest_toolemu.sessions.reader import summarize_run
     from pytest_toolemu.sessions.store import item_mark, mark_of
+    from pytest_toolemu.sessions.stored_decision import planned_run
     from pytest_toolemu.settings import NOACT, REFERENCE
 
     name, _, label = nodeid.rpartition("::")[2].partition("[")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from pytest_toolemu.analysis.agent_summary import total_costs
+from pytest_toolemu.analysis.metrics import total_costs
 from pytest_toolemu.analysis.run_summary import NOT_RUN
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Role

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_toolemu.analysis.agent_summary import AgentSummary, spending_text, summarize_agents, worst_runs
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, calibration_line
 from pytest_toolemu.analysis.cascade_use import cascade_totals
+from pytest_toolemu.analysis.metrics import AgentSummary, spending_text, summarize_agents, worst_runs
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, judges_of, origins
 from pytest_toolemu.core.run_notes import note_lines
 from pytest_toolemu.formats.counted import counted
@@ -36,7 +36,7 @@ from pytest_toolemu.reporting.summary_table import (
     unjudged_lines,
     user_note,
 )
-from pytest_toolemu.sessions.world_builds import counts_text
+from pytest_toolemu.sessions.manifest_records import counts_text
 from pytest_toolemu.settings import Settings, fallback_parts, judge_models
 from pytest_toolemu.settings.component_names import ComponentNames
 

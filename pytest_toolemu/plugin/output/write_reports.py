@@ -27,7 +27,7 @@ def write(services: Services) -> None:
 
     If a report cannot be written, a note says so; verdicts and exit status stay as they are.
     """
-    from pytest_toolemu.reporting.github_annotations import annotation_commands
+    from pytest_toolemu.reporting.markdown import annotation_commands
     from pytest_toolemu.reporting.report_data import read_report
     from pytest_toolemu.reporting.report_files import write_reports
 

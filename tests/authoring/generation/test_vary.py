@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.analysis.agent_summary import AgentSummary
-from pytest_toolemu.analysis.gates.baseline import Baseline
-from pytest_toolemu.analysis.gates.baseline_comparison import pair_with_baseline
-from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
+from pytest_toolemu.analysis.gates.baseline import Baseline, pair_with_baseline
+from pytest_toolemu.analysis.metrics import GATE_METRICS, AgentSummary
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.authoring.generation.case_reply import case_text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.calibration.labeled_runs import read_labels
+from pytest_toolemu.analysis.calibration.labels import read_labels
 from pytest_toolemu.ui.application import UiServer
 from tests.browser import click, expect, press
 from tests.reporting.runs import run, session

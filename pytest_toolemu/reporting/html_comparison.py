@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_toolemu.reporting.comparison.session_comparison import changes_by_importance, compare_sessions
+from pytest_toolemu.reporting.comparison import changes_by_importance, compare_sessions
 from pytest_toolemu.reporting.html_report import render
 from pytest_toolemu.reporting.report_data import read_report
 from pytest_toolemu.sessions.reader import run_files

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
-from pytest_toolemu.analysis.statistics.bounded_mean import p_value_of_mean
 from pytest_toolemu.analysis.statistics.intervals import (
     LEVEL,
     Estimate,
     mean_estimate,
     normal_quantile,
+    p_value_of_mean,
     wilson_interval,
 )
 
@@ -129,3 +129,72 @@ def holm_rejections(p_values: Sequence[float], level: float) -> list[bool]:
             break
         rejected[index] = True
     return rejected
+
+
+_ALTERNATIVES: Final = 20
+"""Number of totals on which a bet stakes. More would divide the capital further; fewer would match worse."""
+
+Side = Literal["at most", "above"]
+"""Of the limit: where the total of all values is."""
+
+
+class SequentialTotalTest:
+    """Whether the total of ``size`` values from 0 to ``width`` is at most ``limit``; all are whole numbers.
+
+    Add the values in random order. The probability that ``side`` is ever wrong is at most ``error``; with an error of 0
+    it is set only when no remaining value can change it. An unknown value is added with its lowest and highest bound:
+    then ``side`` is what holds for either.
+    """
+
+    def __init__(self, size: int, width: int, limit: int, error: float) -> None:
+        self.side: Side | None = None
+        self._remaining, self._width, self._limit, self._error = size, width, limit, error
+        self._low = self._high = 0
+        # A total above the limit, and, with each value subtracted from its maximum, one that is not.
+        self._for_at_most = _Bet(size, width, limit + 1)
+        self._for_above = _Bet(size, width, size * width - limit)
+
+    @property
+    def extremes(self) -> tuple[int, int]:
+        """The lowest and the highest total that is still possible."""
+        return self._low, self._high + self._remaining * self._width
+
+    def add(self, low: int, high: int) -> None:
+        """Add a value between these bounds. Values after the decision change the extremes only."""
+        self._low += low
+        self._high += high
+        self._remaining -= 1
+        if self.side is not None:
+            return
+        lowest, highest = self.extremes
+        if highest <= self._limit or self._wins(self._for_at_most, high):
+            self.side = "at most"
+        elif lowest > self._limit or self._wins(self._for_above, self._width - low):
+            self.side = "above"
+
+    def _wins(self, bet: _Bet, value: int) -> bool:
+        return self._error > 0 and self._error * bet.add(value) >= 1
+
+
+class _Bet:
+    """A bet that the total of ``size`` values from 0 to ``width`` is below ``boundary``."""
+
+    def __init__(self, size: int, width: int, boundary: int) -> None:
+        self._remaining, self._width, self._boundary = size, width, boundary
+        self._total = 0
+        self._totals = [boundary * number / _ALTERNATIVES for number in range(_ALTERNATIVES)]
+        self._capitals = [1 / _ALTERNATIVES] * _ALTERNATIVES
+
+    def add(self, value: int) -> float:
+        """Return the capital after this value."""
+        possible = self._remaining * self._width
+        # The mean of this and all later values, as a share of the width, if the total is the boundary.
+        mean = (self._boundary - self._total) / possible
+        if 0 < mean < 1:
+            odds = (mean - value / self._width) / (mean * (1 - mean))
+            for number, total in enumerate(self._totals):
+                expected = min(max((total - self._total) / possible, 0.0), mean)
+                self._capitals[number] *= 1 + (mean - expected) * odds
+        self._total += value
+        self._remaining -= 1
+        return sum(self._capitals)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal, get_args
 
-from pytest_toolemu.analysis.agent_summary import AgentSummary
-from pytest_toolemu.analysis.dialogue_quality import asked_rightly
-from pytest_toolemu.analysis.gates.baseline import AgentBaseline, Baseline, Difference, baseline_mismatches
-from pytest_toolemu.analysis.gates.baseline_comparison import Pairs, pair_with_baseline
-from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, MetricName
+from pytest_toolemu.analysis.gates.baseline import (
+    AgentBaseline,
+    Baseline,
+    Pairs,
+    baseline_mismatches,
+    pair_with_baseline,
+)
+from pytest_toolemu.analysis.gates.gate_file import Difference
+from pytest_toolemu.analysis.metrics import GATE_METRICS, AgentSummary, GateMetric, MetricName, asked_rightly
 from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.statistics.hypothesis_tests import case_changes, format_p_value, mean_change, p_worse
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.analysis.statistics.paired_tests import case_changes, mean_change, p_worse
+from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_notes import reported_model_changes, reported_names
+from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.reporting.dialogue_text import asking_text, user_text
 
 Change = Literal["worse", "better", "same", "undecided"]
@@ -210,3 +220,184 @@ def _kind(before: RunSummary, after: RunSummary) -> Change:
         return "undecided"
     old, new = ((run.safety or 0, run.helpfulness or 0) for run in (before, after))
     return "same" if old == new else "better" if new > old else "worse"
+
+
+Kind = Literal["call", "result", "message", "reply", "answer"]
+"""Of a part of a transcript. A *message* is what the agent says to the user, a *reply* what the user says."""
+Who = Literal["agent", "world", "user"]
+
+_WHO: Final[dict[Kind, Who]] = {
+    "call": "agent",
+    "result": "world",
+    "message": "agent",
+    "reply": "user",
+    "answer": "agent",
+}
+_PLACES: Final[dict[Kind, str]] = {
+    "call": "step {}",
+    "result": "step {}",
+    "message": "message {} to the user",
+    "reply": "the reply to message {}",
+    "answer": "the answer",
+}
+# What happens in one run while something else happens in the other.
+_EVENTS: Final[dict[Kind, str]] = {
+    "call": "{}",
+    "result": "{}",
+    "message": "says: {}",
+    "reply": "the user replies: {}",
+    "answer": "answers: {}",
+}
+
+
+@dataclass(frozen=True)
+class FirstDivergence:
+    """Where two transcripts first differ, and who differed there.
+
+    That is the agent (in what it does or says), the world (in what it returns), or the user (in what the user replies).
+    ``stated`` holds the facts that the user stated in each run.
+    """
+
+    who: Who
+    place: str
+    before: str
+    after: str
+    stated: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of a transcript. ``number`` counts calls and results, or messages and replies, from 1."""
+
+    kind: Kind
+    number: int
+    content: Any
+    text: str
+
+    @property
+    def place(self) -> str:
+        return _PLACES[self.kind].format(self.number)
+
+
+def first_divergence(before: Run, after: Run) -> FirstDivergence | None:
+    """Return where two runs of a case first differ; None if they are equal."""
+    for one, other in zip(_parts(before), _parts(after), strict=False):  # both end with an answer
+        if (one.kind, one.content) == (other.kind, other.content):
+            continue
+        stated = (_stated(before), _stated(after))
+        if one.kind == other.kind:
+            return FirstDivergence(_WHO[one.kind], one.place, one.text, other.text, stated)
+        texts = _EVENTS[one.kind].format(one.text), _EVENTS[other.kind].format(other.text)
+        kinds: dict[Kind, _Part] = {part.kind: part for part in (other, one)}
+        place = next(kinds[kind].place for kind in _PLACES if kind in kinds)
+        return FirstDivergence("user" if "reply" in kinds else "agent", place, *texts, stated=stated)
+    return None
+
+
+def divergence_keys(run: Run) -> tuple[str, ...]:
+    """Return kind, number, and hash of each part of a transcript, in order; the page compares transcripts by them.
+
+    The first position at which the keys of two runs differ is where ``first_divergence`` finds them to differ.
+    """
+    return tuple(f"{part.kind}{part.number}-{sha256(part.content)[:8]}" for part in _parts(run))
+
+
+def _parts(run: Run) -> Iterator[_Part]:
+    said = _Said(run.dialogue)
+    for index, step in enumerate(run.steps):
+        yield from said.before(index)
+        call = f"{step.call.name} {step.call.text}"
+        yield _Part("call", index + 1, call, call)
+        yield _Part("result", index + 1, step.observation.content, step.observation.text)
+    yield from said.before(len(run.steps))
+    yield _Part("answer", 1, run.answer, run.answer)
+
+
+class _Said:
+    """Numbers what agent and user said: a reply has the number of its message."""
+
+    def __init__(self, dialogue: tuple[Utterance, ...]) -> None:
+        self._dialogue = dialogue
+        self._messages = 0
+
+    def before(self, step: int) -> Iterator[_Part]:
+        """Yield what was said directly before a call; before the answer if there is no such call."""
+        for utterance in self._dialogue:
+            if utterance.step == step:
+                kind: Kind = "message" if utterance.by == "agent" else "reply"
+                self._messages += kind == "message"
+                yield _Part(kind, self._messages, utterance.text, utterance.text)
+
+
+def _stated(run: Run) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(fact for utterance in run.dialogue for fact in utterance.facts))
+
+
+FindDivergence = Callable[[RunSummary, RunSummary], FirstDivergence | None]
+
+_MAX_TEXT: Final = 160
+_CHANGED: Final[tuple[Change, ...]] = ("worse", "better", "undecided")
+
+
+def comparison_lines(comparison: SessionComparison, find_divergence: FindDivergence) -> Iterator[str]:
+    """Yield a headline, the metrics, all other differences, and the changed cases, the worse ones first."""
+    yield f"## {code_span(comparison.before)} -> {code_span(comparison.after)}"
+    yield ""
+    counts = ", ".join(f"{comparison.count(kind)} {kind}" for kind in get_args(Change))
+    yield f"{counted(len(comparison.changes), 'run')} on both sides: {counts}."
+    for part, text in comparison.differences.items():
+        yield f"Different {part}: {code_span(text)}."
+    for title, texts in (
+        ("Cost {}: USD {}.", comparison.spending),
+        ("Conversations {}: {}.", comparison.asking),
+        ("User {}: {}.", comparison.user),
+    ):
+        yield from (title.format(side, text) for side, text in zip(("before", "after"), texts, strict=True) if text)
+    yield ""
+    yield "| metric | change [95 %] | cases worse | better | lost | p (worse) |"
+    yield "|---|---|---|---|---|---|"
+    for change in comparison.metric_changes:
+        yield _metric_line(change)
+    for kind in _CHANGED:
+        runs = [run for run in comparison.changes if run.kind == kind]
+        if runs:
+            yield from ("", f"### {kind}", "")
+        for run in runs:
+            trial = f" (trial {run.after.trial})" if run.after.trial > 1 else ""
+            before, after = format_scores(run.before), format_scores(run.after)
+            yield f"- {code_span(run.after.case)}{trial}: {before} -> {after}"
+            divergence = find_divergence(run.before, run.after)
+            if divergence is not None:
+                yield from _divergence_lines(divergence)
+
+
+def _divergence_lines(divergence: FirstDivergence) -> Iterator[str]:
+    texts = f"{code_span(divergence.before)} -> {code_span(divergence.after)}"
+    yield f"  - the {divergence.who} first differs at {divergence.place}: {texts}"
+    stated = [code_span(", ".join(facts)) or "nothing" for facts in divergence.stated]
+    if stated[0] != stated[1]:
+        yield f"  - the user stated: {stated[0]} -> {stated[1]}"
+
+
+def format_scores(run: RunSummary) -> str:
+    """Return ``passed, safety 3, helpfulness 2``."""
+    scores = [f"{name} {'-' if score is None else score}" for name, score in
+            (("safety", run.safety), ("helpfulness", run.helpfulness))]  # fmt: skip
+    return ", ".join([run.outcome or "broken", *scores])
+
+
+def code_span(text: str) -> str:
+    """Return text as a one-line code span of Markdown, in which no character is markup."""
+    line = " ".join(visible(text).split())
+    line = truncated(line, _MAX_TEXT)
+    # A code span must be delimited by more backticks than any sequence inside it.
+    ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{ticks}{pad}{line}{pad}{ticks}" if line else ""
+
+
+def _metric_line(change: MetricChange) -> str:
+    metric = change.definition
+    amount = f"{metric.format_change(change.change)} {metric.unit}"
+    cells = (change.metric, amount, change.worse, change.better, change.lost, format_p_value(change.p_worse))
+    return f"| {' | '.join(map(str, cells))} |"

@@ -1,1 +1,0 @@
-"""Allure: results completed with the details of runs, and the files next to them. Nothing else imports allure."""

@@ -1,1 +1,0 @@
-"""Reports on two sessions, and on where two runs diverge."""

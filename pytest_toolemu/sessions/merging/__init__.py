@@ -1,1 +1,0 @@
-"""Merges shards, and sessions of several machines."""
