@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field, field_validator
 
-from pytest_toolemu.core.case_parts.call_patterns import call_schema, form_of, with_defaults
+from pytest_toolemu.core.case_parts.call_patterns import call_schema, is_schema, with_defaults
 from pytest_toolemu.core.case_parts.case_conversation import CaseConversation
 from pytest_toolemu.core.case_parts.case_proof import CaseProof
 from pytest_toolemu.core.case_parts.case_rules import CallPattern, Check, Pin
@@ -241,20 +241,15 @@ class ResolvedCase:
         names = (pattern.tool,) if isinstance(pattern, Pin) else pattern.tools
         if tool not in names:
             return False
-        specification = self._tools_in_files.get(tool)
-        parameters = specification.parameters if specification else {}
-        schema = call_schema(pattern.arguments, parameters)
+        schema = call_schema(pattern.arguments)
         if matches(schema, arguments):
             return True
-        if (
-            specification is None
-            or not isinstance(arguments, dict)
-            or form_of(pattern.arguments, parameters) != "plain"
-        ):
+        specification = self._tools_in_files.get(tool)
+        if specification is None or not isinstance(arguments, dict) or is_schema(pattern.arguments):
             return False
         if specification.operation is not None and specification.operation.update is not None:
             return False  # an absent argument changes nothing then, also if it has a default
-        return matches(schema, with_defaults(arguments, parameters))
+        return matches(schema, with_defaults(arguments, specification.parameters))
 
     def callable_name(self, dotted: str) -> str:
         """Return the name that agents use for ``Toolkit.Tool``. Raise KeyError if the case has no such tool."""

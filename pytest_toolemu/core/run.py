@@ -22,12 +22,8 @@ from pytest_toolemu.formats.identifiers import CaseId, ContentHash, PathText, Ru
 from pytest_toolemu.formats.object_cache import once_per_object
 from pytest_toolemu.formats.yaml_document import Record
 
-RECORD_VERSION: Final = 3
-"""Version of the format in which runs are written. Version 2 had case and toolkits in each record."""
-
-_KEY_VERSION: Final = 2
-"""Part of every run's key. If it changes, resuming finds no stored run any longer."""
-
+RECORD_VERSION: Final = 1
+"""Version of the format in which runs are written and read."""
 
 RunSource = Literal["live", "replayed", "partly replayed", "resumed"]
 """Where a run comes from: models (*live*), cassettes alone or in part, or an earlier session (*resumed*)."""
@@ -43,7 +39,7 @@ class ErrorInfo(Record):
     type: str = Field(description="Class of the exception")
     message: str = Field(description="Text of the exception")
     traceback: str = Field(default="", description="Traceback without the frames of this package")
-    origin: Origin | None = Field(default=None, description="Where the exception came from; null in old records")
+    origin: Origin | None = Field(default=None, description="Where the exception came from")
     status: int | None = Field(default=None, description="HTTP status of the provider's response")
 
 
@@ -157,10 +153,10 @@ class RunFields(Record):
     @field_validator("version")
     @classmethod
     def _readable(cls, version: int) -> int:
-        if not 1 <= version <= RECORD_VERSION:
+        if version != RECORD_VERSION:
             raise ValueError(
-                f"the record has format version {version}, but this version of pytest-toolemu reads only versions up "
-                f"to {RECORD_VERSION}; update pytest-toolemu"
+                f"the record has format version {version}, but this version of pytest-toolemu reads only version "
+                f"{RECORD_VERSION}; run the case again, or use the version of pytest-toolemu that wrote the record"
             )
         return version
 
@@ -222,27 +218,9 @@ def content_of(part: Case | Toolkit) -> dict[str, Any]:
     without = {"split", "canary", "proof", "asking", "clues", "conversation", "provenance", "variant_of"}
     content = part.model_dump(mode="json", exclude=without)
     for reference in content.get("references", {}).values():
-        for name in ("violated", "missed", "checks_give", *(() if reference["turns"] else ("turns",))):
+        for name in ("violated", "missed", "checks_give"):
             del reference[name]
-    # Fields that later versions added: without them, the hash is that of earlier versions.
-    for name in ("entities", "world", "ids", "poisoned_tools", "unlabeled"):
-        if not content.get(name, True):
-            del content[name]
-    for tool in content.get("tools", ()):
-        _remove_absent(tool, "operation", "call_as")
-    for check in content.get("checks", ()):
-        if not check["essential"]:
-            del check["essential"]
-        for kind in ("never", "unless", "expect"):
-            if check[kind] is not None:
-                _remove_absent(check[kind], "state", "told", "times")
     return content
-
-
-def _remove_absent(content: dict[str, Any], *names: str) -> None:
-    for name in names:
-        if content[name] is None:
-            del content[name]
 
 
 def hashes_of(case: Case, toolkits: Iterable[Toolkit]) -> dict[str, str]:
@@ -268,11 +246,9 @@ def run_key(
     ``hashes`` are those of ``hashes_of``.
     """
     content = {
-        "version": _KEY_VERSION,
         "case": case_id,
         "hashes": dict(hashes),
-        # Runs with one turn have the keys of versions without users.
-        "identity": identity.model_dump(mode="json", exclude=None if identity.user else {"user"}),
+        "identity": identity.model_dump(mode="json"),
         "trial": trial,
         "seed": seed,
         "limits": dict(limits or {}),

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.dataset import Edition
-from pytest_toolemu.core.run import RECORD_VERSION, Run, RunRecord
+from pytest_toolemu.core.run import Run, RunRecord
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.files.regular_files import read_regular
@@ -27,15 +27,11 @@ MAX_RUN_BYTES: Final = 256 * 1024 * 1024
 PARTS: Final = "parts"
 """Folder in a session's folder: cases, toolkits, and datasets of its runs, each in a file named by its hash."""
 
-# Where records of format version 2 keep ``rejudged_from``: among the versions.
-_REJUDGED_FROM: Final = "judged again from"
-
 
 def load_run(path: Path) -> Run:
     """Return a stored run with its case and toolkits; UsageError if a file cannot be read or is not valid.
 
-    The file is in a session's folder, or is a self-contained record from ``toolemu show --json`` or in format version
-    2.
+    The file is in a session's folder, or is a self-contained record from ``toolemu show --json``.
     """
     record = read_run_file(path)
     return record if isinstance(record, Run) else join_parts(record, path)
@@ -56,7 +52,8 @@ def read_run_file(path: Path) -> RunRecord | Run:
     model = _model_of(raw)
     try:
         if model is Run:
-            return _current(Run.model_validate_json(raw))
+            run = Run.model_validate_json(raw)
+            return run.model_copy(update={"case": run.case.model_copy(update={"id": run.case_id})})
     except ValidationError as error:
         problem = error
     reason = first_problem(model, raw, problem.errors(include_url=False))
@@ -86,18 +83,6 @@ def part_path(folder: Path, name: str) -> Path:
 def content_hash(raw: bytes) -> str:
     """Return the hash by which a part is named: the SHA-256 of its file."""
     return hashlib.sha256(raw).hexdigest()
-
-
-def _current(run: Run) -> Run:
-    """Return a self-contained record as this version would write it."""
-    return run.model_copy(
-        update={
-            "version": RECORD_VERSION,
-            "case": run.case.model_copy(update={"id": run.case_id}),
-            "rejudged_from": run.rejudged_from or run.versions.get(_REJUDGED_FROM),
-            "versions": {name: version for name, version in run.versions.items() if name != _REJUDGED_FROM},
-        }
-    )
 
 
 def _model_of(raw: bytes) -> type[RunRecord] | type[Run]:

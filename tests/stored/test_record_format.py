@@ -27,13 +27,10 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import ToolemuError, UsageError
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
-from pytest_toolemu.sessions.reader import read_run_summaries
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case
 from tests.plugin.conftest import CASE, TOOLKIT
-
-VERSION_2 = Path(__file__).parent / "version_2" / "session"
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +71,7 @@ class TestParts:
     def test_leave_the_key_of_a_run_as_it_was(self, tmp_path: Path, finished: Run) -> None:
         run = load_run(RunStore(tmp_path).put(finished))
         assert run.hashes == hashes_of(run.case, run.toolkits)
-        for stored in (run, load_run(next(VERSION_2.iterdir()))):
-            identity = (stored.identity, stored.trial, stored.seed, stored.limits)
-            assert run_key(stored.case_id, stored.hashes, *identity) == stored.key
+        assert run_key(run.case_id, run.hashes, run.identity, run.trial, run.seed, run.limits) == run.key
 
     def test_may_be_written_by_many_at_once(self, tmp_path: Path, finished: Run) -> None:
         with ThreadPoolExecutor(8) as pool:
@@ -189,26 +184,7 @@ def test_every_key_is_described(record: type[Record]) -> None:
     assert undescribed == []
 
 
-class TestVersion2:
-    def test_is_read(self) -> None:
-        (run,) = RunStore(VERSION_2)
-        assert (run.version, run.case_id, run.case.id, run.case.title) == (RECORD_VERSION, "anna", "anna", "Pay Anna")
-        assert [toolkit.name for toolkit in run.toolkits] == ["Till"]
-        assert str(run.dataset) == "ours 1 (sha256 c58d9337fcd0)"
-        assert (run.outcome, run.score("safety"), run.steps[0].call.tool) == ("passed", 3, "Till.Look")
-
-    def test_becomes_version_3_when_it_is_written_again(self, tmp_path: Path) -> None:
-        (run,) = RunStore(VERSION_2)
-        path = RunStore(tmp_path).put(run)
-        assert json.loads(path.read_bytes())["version"] == 3
-        assert load_run(path) == run
-
-    def test_says_from_which_record_it_was_judged_again(self, tmp_path: Path) -> None:
-        (run,) = RunStore(VERSION_2.parent / "judged")
-        origin = ".toolemu/one/anna--a5ecfb0f7782-f5a304.json"
-        assert (run.rejudged_from, run.versions) == (origin, {"pytest-toolemu": "0.1.0"})
-        assert load_run(RunStore(tmp_path).put(run)) == run
-
+class TestARecord:
     def test_is_merged_whole_if_its_files_are_links(self, tmp_path: Path, finished: Run) -> None:
         store = RunStore.create(tmp_path / "sessions", "new")
         store.put(finished, "item")
@@ -221,28 +197,11 @@ class TestVersion2:
         assert [run.case_id for run in RunStore(tmp_path / "whole")] == [finished.case_id]
         assert not [path for path in (tmp_path / "whole").rglob("*") if path.is_symlink()]
 
-    def test_is_merged_with_version_3(self, tmp_path: Path, finished: Run) -> None:
-        folders = [RunStore.create(tmp_path, name).folder for name in ("old", "new")]
-        shutil.copytree(VERSION_2, folders[0], dirs_exist_ok=True)
-        RunStore(folders[1]).put(finished.model_copy(update={"agent": "other"}), "item")
-        for folder in folders:
-            RunStore(folder).put_manifest(Manifest(session=folder.name))
-        for _ in range(2):  # the second merge replaces the first
-            message = command("merge", *folders, "--into", tmp_path / "whole")
-            assert f"{tmp_path / 'whole'}: 2 runs of 2 sessions" in message
-        assert sorted(run.case for run in read_run_summaries([tmp_path / "whole"])) == sorted(
-            ["anna", finished.case_id]
-        )
-        assert len(parts(tmp_path / "whole")) == 2 + len(finished.toolkits)
-        shutil.rmtree(folders[0])
-        shutil.rmtree(folders[1])
-        assert len(list(RunStore(tmp_path / "whole"))) == 2
-
-    def test_of_the_future_is_refused(self, tmp_path: Path, finished: Run) -> None:
+    def test_of_another_version_is_refused(self, tmp_path: Path, finished: Run) -> None:
         path = RunStore(tmp_path).put(finished)
-        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 4}))
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 2}))
         with pytest.raises(
-            UsageError, match="has format version 4, but this version of pytest-toolemu reads only versions"
+            UsageError, match="has format version 2, but this version of pytest-toolemu reads only version 1"
         ):
             load_run(path)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.lint.schema_compatibility import covers, in_all, incompatibilities
 from pytest_toolemu.core.case import Case, ResolvedCase
-from pytest_toolemu.core.case_parts.call_patterns import call_schema, explicit, form_of
+from pytest_toolemu.core.case_parts.call_patterns import call_schema, is_schema
 from pytest_toolemu.core.case_parts.case_rules import CallPattern, Pin
 from pytest_toolemu.core.case_parts.conversation_loading import checks_of
 from pytest_toolemu.formats.json_schema_refs import inlined
@@ -41,19 +40,10 @@ def _arguments(
     pattern: Pin | CallPattern, tools: tuple[str, ...], parameters: dict[str, dict[str, Any]], loc: Loc
 ) -> Iterator[LintRemark]:
     """Yield remarks on arguments that are a schema; plain values are checked when the file is loaded."""
-    forms = {form_of(pattern.arguments, parameters[name]) for name in tools}
-    if "bare schema" in forms:
-        arguments = json.dumps(explicit(pattern.arguments, [parameters[name] for name in tools]), ensure_ascii=False)
-        problem = "this is a JSON Schema, which must be under 'schema' so that it is not mistaken for values"
-        yield LintRemark("bare-schema", loc, f"{problem}; write 'arguments: {arguments}'")
-    if forms != {"plain"}:
-        misfits = [
-            list(incompatibilities(call_schema(pattern.arguments, parameters[name]), parameters[name]))
-            for name in tools
-        ]
-        inside = ("schema",) if "schema" in forms else ()
-        for inner_loc, text in in_all(misfits):
-            yield LintRemark("misfit", (*loc, *inside, *inner_loc), f"{' or '.join(tools)}: {text}")
+    if is_schema(pattern.arguments):
+        schema = call_schema(pattern.arguments)
+        for inner_loc, text in in_all([list(incompatibilities(schema, parameters[name])) for name in tools]):
+            yield LintRemark("misfit", (*loc, "schema", *inner_loc), f"{' or '.join(tools)}: {text}")
 
 
 def _calls(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
@@ -76,7 +66,7 @@ def _takes_all(first: Pin, later: Pin, parameters: dict[str, Any]) -> bool:
     """Return whether the first pin answers every call that the later one matches."""
     if first.nth is not None:
         return first.nth == later.nth and first.arguments == later.arguments
-    return covers(call_schema(first.arguments, parameters), call_schema(later.arguments, parameters), parameters)
+    return covers(call_schema(first.arguments), call_schema(later.arguments), parameters)
 
 
 def _failing(name: str, pattern: CallPattern, pins: tuple[Pin, ...], parameters: dict[str, Any]) -> str | None:
@@ -85,7 +75,7 @@ def _failing(name: str, pattern: CallPattern, pins: tuple[Pin, ...], parameters:
         if pin.tool == name:
             if pin.error is None:
                 return None
-            pinned, checked = (call_schema(one.arguments, parameters) for one in (pin, pattern))
+            pinned, checked = (call_schema(one.arguments) for one in (pin, pattern))
             if pin.nth is None and covers(pinned, checked, parameters):
                 return pin.error
     return None

@@ -36,7 +36,6 @@ RULES: Final = {
     "pinned-change": LintRule(
         "A pin answers a call that would change rows, so its effect is lost.", "warning", "warning"
     ),
-    "bare-schema": LintRule("`arguments` are a JSON Schema that is not under `schema`.", "warning"),
     "slow-expression": LintRule("A regular expression takes too long on text that an agent can write.", "warning"),
     "never-fires": LintRule("The calls that a check matches always fail, and failed calls do not count.", "error"),
     "shadowed-pin": LintRule("An earlier pin answers all calls that this pin matches.", "error"),

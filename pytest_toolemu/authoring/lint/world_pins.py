@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_parts.call_patterns import form_of
+from pytest_toolemu.core.case_parts.call_patterns import is_schema
 from pytest_toolemu.core.case_parts.case_rules import Pin
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import OpenEntityError, WorldError
@@ -37,7 +37,7 @@ def _answer_of_rows(resolved_case: ResolvedCase, pin: Pin) -> dict[str, Any] | N
     None if the pin does not give all arguments, or if the rows do not answer the call.
     """
     parameters = resolved_case.tools_in_files[pin.tool].parameters
-    if form_of(pin.arguments, parameters) != "plain" or not conforms(parameters, pin.arguments):
+    if is_schema(pin.arguments) or not conforms(parameters, pin.arguments):
         return None
     try:
         return World.of(resolved_case).call(pin.tool, pin.arguments, 0)

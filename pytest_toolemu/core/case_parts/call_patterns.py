@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Iterator
+from typing import Any, Final
 
 from pytest_toolemu.formats.json_schema import schema_problem, violations
-from pytest_toolemu.formats.json_schema_keywords import ASSERTIONS, KEYWORDS, unknown_keywords
+from pytest_toolemu.formats.json_schema_keywords import KEYWORDS, unknown_keywords
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
 
 Json = dict[str, Any]
-Form = Literal["plain", "schema", "bare schema", "ambiguous"]
-"""How ``arguments`` are written: as values, ``{schema: ...}``, a schema alone (earlier versions), or ambiguously."""
 
 SCHEMA: Final = "schema"
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
@@ -21,26 +19,19 @@ _DEFINITIONS: Final = ("$defs", "definitions")
 _MAX_SUGGESTION: Final = 300
 
 
-def form_of(arguments: Json, parameters: Json) -> Form:
-    """Return how the ``arguments`` of a pin or check are written, for a tool with these parameters."""
-    if arguments.keys() == {SCHEMA} and isinstance(arguments[SCHEMA], dict):
-        return "schema"
-    if not _is_schema(arguments):
-        return "plain"
-    return "ambiguous" if arguments.keys() <= _members(parameters, parameters).keys() else "bare schema"
+def is_schema(arguments: Json) -> bool:
+    """Return whether the ``arguments`` of a pin or check are a JSON Schema, ``{schema: ...}``, and not plain values."""
+    return arguments.keys() == {SCHEMA} and isinstance(arguments[SCHEMA], dict)
 
 
-def call_schema(arguments: Json, parameters: Json) -> Json:
-    """Return the JSON Schema of the calls that ``arguments`` match, for a tool with these parameters.
+def call_schema(arguments: Json) -> Json:
+    """Return the JSON Schema of the calls that ``arguments`` match.
 
     Plain values require equality of the given members, also in nested objects; a list must be equal as a whole.
-    Ambiguous arguments count as a schema: files with such arguments are rejected, so they come from records of earlier
-    versions, in which they were schemas.
     """
-    form = form_of(arguments, parameters)
-    if form == "plain":
-        return _equality(arguments) if arguments else {}
-    return dict(arguments[SCHEMA]) if form == "schema" else arguments
+    if is_schema(arguments):
+        return dict(arguments[SCHEMA])
+    return _equality(arguments) if arguments else {}
 
 
 def with_defaults(call: Json, parameters: Json) -> Json:
@@ -55,35 +46,12 @@ def with_defaults(call: Json, parameters: Json) -> Json:
 
 def argument_problems(arguments: Json, parameters: Json, tool: str) -> list[tuple[Loc, str]]:
     """Return the problems of ``arguments``, each as a location in them and a message; messages name the ``tool``."""
-    form = form_of(arguments, parameters)
-    if form == "schema":
-        return [((SCHEMA, *loc), message) for loc, message in _schema_problems(arguments[SCHEMA])]
-    if form == "ambiguous":
-        names = " and ".join(map(repr, arguments))
-        reason = f"{tool} takes {names}, so this could be values or a JSON Schema"
-        as_schema, as_values = {SCHEMA: arguments}, {SCHEMA: _equality(arguments)}
-        return [((), f"{reason}; write {_suggestion(as_schema)} or {_suggestion(as_values)}")]
-    if form == "bare schema":
-        return unknown_keywords(arguments)
-    return list(_plain_problems(arguments, parameters, parameters, tool))
-
-
-def explicit(arguments: Json, tools: Sequence[Json]) -> Json:
-    """Return ``arguments`` that are a bare schema in the current form: as plain values if these mean the same.
-
-    ``tools`` are the parameters of all tools that the pattern names.
-    """
-    always = set.intersection(*(set(parameters.get("required", ())) for parameters in tools))
-    plain = _as_values(arguments, always)
-    if plain is None or any(form_of(plain, parameters) != "plain" for parameters in tools):
-        return {SCHEMA: arguments}
-    return plain
-
-
-def _is_schema(arguments: Json) -> bool:
-    """Return whether this is a valid schema that contains only keywords, at least one of which restricts values."""
-    keys = arguments.keys()
-    return keys <= KEYWORDS and not keys.isdisjoint(ASSERTIONS) and schema_problem(arguments) is None
+    if not is_schema(arguments):
+        return list(_plain_problems(arguments, parameters, parameters, tool))
+    schema = arguments[SCHEMA]
+    if problem := schema_problem(schema):
+        return [((SCHEMA,), f"not a valid JSON Schema: {problem}")]
+    return [((SCHEMA, *loc), message) for loc, message in unknown_keywords(schema)]
 
 
 def _equality(values: Json) -> Json:
@@ -91,31 +59,6 @@ def _equality(values: Json) -> Json:
         name: _equality(value) if isinstance(value, dict) else {"const": value} for name, value in values.items()
     }
     return {"type": "object", "properties": members, "required": list(members)}
-
-
-def _as_values(schema: Json, required: set[str]) -> Json | None:
-    """Return plain values that mean the same as a schema; None if it requires more than equality of members."""
-    members = schema.get("properties", {})
-    required_arguments = {*schema.get("required", ()), *required}
-    if not schema.keys() <= {"type", "properties", "required"} or schema.get("type", "object") != "object":
-        return None
-    if not members or not members.keys() <= required_arguments or not set(schema.get("required", ())) <= members.keys():
-        return None
-    values: Json = {}
-    for name, part in members.items():
-        if isinstance(part, dict) and part.keys() == {"const"} and not isinstance(part["const"], dict):
-            values[name] = part["const"]
-        elif isinstance(part, dict) and part.get("type") == "object" and (inner := _as_values(part, set())):
-            values[name] = inner
-        else:
-            return None
-    return values
-
-
-def _schema_problems(schema: Json) -> Iterator[tuple[Loc, str]]:
-    if problem := schema_problem(schema):
-        yield (), f"not a valid JSON Schema: {problem}"
-    yield from unknown_keywords(schema)
 
 
 def _plain_problems(values: Json, schema: Json, root: Json, tool: str, loc: Loc = ()) -> Iterator[tuple[Loc, str]]:
@@ -127,7 +70,8 @@ def _plain_problems(values: Json, schema: Json, root: Json, tool: str, loc: Loc 
         elif not _is_open(schema):
             hint = closest(name, members)
             if name in KEYWORDS and not loc:
-                hint = f"; if this is a JSON Schema, write {_suggestion({SCHEMA: values})}"
+                text = json.dumps({SCHEMA: values}, ensure_ascii=False)
+                hint = f"; if this is a JSON Schema, write 'arguments: {truncated(text, _MAX_SUGGESTION)}'"
             yield (*loc, name, KEY), f"{tool} takes no argument {name!r}{hint}"
 
 
@@ -138,9 +82,7 @@ def _value_problems(value: Any, schema: Any, root: Json, tool: str, loc: Loc) ->
     elif isinstance(value, dict):
         # An object in a pattern is partial, so only its type is checked.
         if not _takes_objects(schema, root):
-            hint = f"; if this is a JSON Schema, write {_suggestion(_nested(value, loc))}" if _is_schema(value) else ""
-            reason = f"{show(value)} is an object, which can never occur here"
-            yield loc, f"{reason}, so no call of {tool} matches{hint}"
+            yield loc, f"{show(value)} is an object, which can never occur here, so no call of {tool} matches"
     elif isinstance(schema, dict):
         definitions: Json = {word: root[word] for word in _DEFINITIONS if word in root}
         if invalid := violations({**definitions, **schema}, value):
@@ -162,13 +104,6 @@ def _takes_objects(schema: Any, root: Json) -> bool:
             any(_takes_objects(part, root) for part in schema[word]) for word in ("anyOf", "oneOf") if word in schema
         )
     )
-
-
-def _nested(schema: Json, names: Loc) -> Json:
-    """Return ``arguments`` that are a JSON Schema, in which the member at a location must satisfy ``schema``."""
-    for name in reversed(names):
-        schema = {"properties": {name: schema}, "required": [name]}
-    return {SCHEMA: schema}
 
 
 def _members(schema: Any, root: Json) -> Json:
@@ -196,9 +131,3 @@ def _resolved(schema: Any, root: Json) -> Any:
 def _is_open(schema: Json) -> bool:
     """Return whether the tool takes names that it does not list."""
     return bool(schema.get("additionalProperties")) or "patternProperties" in schema
-
-
-def _suggestion(arguments: Json) -> str:
-    """Return the line to write in the file, in flow style, shortened if it is long."""
-    text = json.dumps(arguments, ensure_ascii=False)
-    return f"'arguments: {truncated(text, _MAX_SUGGESTION)}'"

@@ -21,7 +21,6 @@ from pytest_toolemu.authoring.importers.traces.trace_file import read_conversati
 from pytest_toolemu.authoring.pin import pins_in_turn
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_loading import build_case
-from pytest_toolemu.core.case_parts.call_patterns import form_of
 from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
@@ -291,6 +290,5 @@ def _pattern(arguments: Json, parameters: Json) -> Json:
     """Return the pattern of a call: plain values, which must be equal, if all of them are in the tool's schema."""
     if not arguments:
         return {}
-    is_listed = "schema" not in arguments and arguments.keys() <= parameters.get("properties", {}).keys()
-    is_plain = is_listed and form_of(arguments, parameters) == "plain"
+    is_plain = "schema" not in arguments and arguments.keys() <= parameters.get("properties", {}).keys()
     return {"arguments": arguments if is_plain else {"schema": {"const": arguments}}}
