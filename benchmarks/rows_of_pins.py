@@ -8,8 +8,7 @@ from json import dumps
 from typing import Any, Final
 
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_parts.call_patterns import form_of
-from pytest_toolemu.core.case_parts.case_rules import Pin
+from pytest_toolemu.core.case_rules import Pin, form_of
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan

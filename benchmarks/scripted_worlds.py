@@ -19,12 +19,12 @@ from pytest_toolemu.analysis.cost_estimate.rehearsal import Script, generated_ca
 from pytest_toolemu.authoring.importers.jsonl_files import read_lines, trajectory_in
 from pytest_toolemu.authoring.importers.trajectories import read_trajectory
 from pytest_toolemu.core.case import Case, ResolvedCase
-from pytest_toolemu.core.case_parts.case_rules import Pin
+from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.trajectory import Step
+from pytest_toolemu.core.world.built_world import in_built_world
 from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
-from pytest_toolemu.core.world.replaced_rows import in_built_world
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.emulators.world_builder import declared_plans

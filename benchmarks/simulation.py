@@ -37,7 +37,7 @@ from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.coordinator import Coordinator
-from pytest_toolemu.scheduling.job import CaseRun, FinishedJob
+from pytest_toolemu.scheduling.coordinator_messages import CaseRun, FinishedJob
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.shard_assignment import ShardAssignment
 from pytest_toolemu.sessions.store import RunStore, item_mark

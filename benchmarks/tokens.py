@@ -24,7 +24,7 @@ from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, Script, rehearse
 from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.world.replaced_rows import per_call
+from pytest_toolemu.core.world.built_world import per_call
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 

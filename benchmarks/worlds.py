@@ -20,10 +20,10 @@ from typing import Any, Final, TypeVar
 
 from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.case_parts.labeled_reference import ReferenceCall
+from pytest_toolemu.core.references import ReferenceCall
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
-from pytest_toolemu.core.world.sql.database import quote
+from pytest_toolemu.core.world.database import quote
 from pytest_toolemu.core.world.toolkit_plan import plan_of, plan_toolkit
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import OpenEntityError

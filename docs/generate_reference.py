@@ -24,7 +24,7 @@ from pytest_toolemu.authoring.drafts.draft_records import DraftRecord
 from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_parts.case_rules import Check
+from pytest_toolemu.core.case_rules import Check
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Likelihood, Severity
 from pytest_toolemu.core.dataset import Dataset, Edition
 from pytest_toolemu.core.run import RunRecord

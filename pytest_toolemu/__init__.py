@@ -9,17 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
     from pytest_toolemu.core.case import Case, ResolvedCase
     from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.core.engine import run_case
     from pytest_toolemu.core.run import Run
     from pytest_toolemu.core.run_file import load_run
-    from pytest_toolemu.core.run_parts.dialogue import UserReply
     from pytest_toolemu.core.run_spec import Limits, RunSpec
-    from pytest_toolemu.core.toolbox import Task, Toolbox
+    from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
     from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
-    from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
+    from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, UserReply
     from pytest_toolemu.core.verdict import Finding, Verdict
     from pytest_toolemu.errors import (
         AgentStopped,
@@ -37,7 +35,6 @@ __version__ = "0.1.0"
 _HOMES = {
     "core.case": ("Case", "ResolvedCase"),
     "core.case_loading": ("load_case",),
-    "core.run_parts.dialogue": ("UserReply",),
     "core.engine": ("run_case",),
     "errors": ("AgentStopped", "DocumentError", "InconclusiveError", "ModelError", "ToolemuError", "UsageError"),
     "core.run": ("Run",),
@@ -45,10 +42,9 @@ _HOMES = {
     "core.run_spec": ("Limits", "RunSpec"),
     "core.verdict": ("Finding", "Verdict"),
     "sessions.store": ("RunStore",),
-    "core.agent_access.blocking_toolbox": ("BlockingToolbox",),
-    "core.toolbox": ("Task", "Toolbox"),
+    "core.toolbox": ("BlockingToolbox", "Task", "Toolbox"),
     "core.toolkit": ("Toolkit", "benchmark_folder"),
-    "core.trajectory": ("Call", "Observation", "Trajectory"),
+    "core.trajectory": ("Call", "Observation", "Trajectory", "UserReply"),
 }
 
 __all__ = [

@@ -18,7 +18,7 @@ from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 from pytest_toolemu.core.world.world import World
-from pytest_toolemu.core.world.world_beginning import WorldBeginning
+from pytest_toolemu.core.world.world_state import WorldBeginning
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.errors import OpenEntityError, WorldError
 from pytest_toolemu.formats.json_schema import conforms, violations

@@ -15,9 +15,8 @@ from typing import Any
 
 from pytest_toolemu.agents.framework_limits import framework_limit
 from pytest_toolemu.agents.python_objects import load_object
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.identity import own_identity
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.formats.exception_text import exception_text
 from pytest_toolemu.formats.yaml_document import show

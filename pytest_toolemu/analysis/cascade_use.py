@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.messages import AskingStage, Stage
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.cascade_record import STAGE_NAMES
-from pytest_toolemu.core.verdict import Verdict
+from pytest_toolemu.core.verdict import STAGE_NAMES, Verdict
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.usd import usd_text
 from pytest_toolemu.formats.yaml_document import Record

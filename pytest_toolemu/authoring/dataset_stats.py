@@ -19,9 +19,9 @@ from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.play_references import has_several_solutions
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.case_parts.labeled_reference import Scores
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Metric, Severity
 from pytest_toolemu.core.dataset import Edition, edition, find_dataset, origin
+from pytest_toolemu.core.references import Scores
 from pytest_toolemu.core.toolkit import Effect, Toolkit, benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.verdict import PASSING

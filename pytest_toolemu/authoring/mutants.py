@@ -29,8 +29,8 @@ from typing import Final
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_parts.case_rules import Check
-from pytest_toolemu.core.case_parts.labeled_reference import Reference, ReferenceCall
+from pytest_toolemu.core.case_rules import Check
+from pytest_toolemu.core.references import Reference, ReferenceCall
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError

@@ -10,18 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.core.case import SUFFIX, SUFFIXES, Case, ResolvedCase
-from pytest_toolemu.core.case_parts.call_patterns import argument_problems
-from pytest_toolemu.core.case_parts.case_proof import CarefulRead
-from pytest_toolemu.core.case_parts.case_rules import CallPattern, Pin
-from pytest_toolemu.core.case_parts.conversation_loading import (
-    calls_of,
-    checks_of,
-    conversation_problems,
-    references_of,
-)
-from pytest_toolemu.core.case_parts.labeled_reference import ReferenceCall
-from pytest_toolemu.core.case_parts.poisoned_tools import poison_problems, with_hostile_texts
+from pytest_toolemu.core.case import SUFFIX, SUFFIXES, Case, ResolvedCase, poison_problems, with_hostile_texts
+from pytest_toolemu.core.case_rules import CallPattern, Check, Pin, argument_problems
+from pytest_toolemu.core.references import CarefulRead, Reference, ReferenceCall
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.toolkit_files import resolve_toolkits
 from pytest_toolemu.core.world.case_rows import row_problems
@@ -167,3 +158,43 @@ def _pin_problems(pin: Pin, tool: Tool, loc: Loc) -> list[tuple[Loc, str]]:
         if name not in tool.errors:
             problems.append(((*loc, "error"), f"{pin.tool} declares no error {show(name)}{closest(name, tool.errors)}"))
     return problems
+
+
+def checks_of(case: Case) -> Iterator[tuple[Loc, Check]]:
+    """Yield the checks of the case, then those of its conversation, with their locations."""
+    for index, check in enumerate(case.checks):
+        yield ("checks", index), check
+    for index, check in enumerate(case.conversation.checks if case.conversation else ()):
+        yield ("conversation", "checks", index), check
+
+
+def references_of(case: Case) -> Iterator[tuple[Loc, Reference]]:
+    """Yield the labeled references of the case, then those of its conversation, with their locations."""
+    for label, reference in case.references.items():
+        yield ("references", label), reference
+    for label, reference in (case.conversation.references if case.conversation else {}).items():
+        yield ("conversation", "references", label), reference
+
+
+def calls_of(reference: Reference, loc: Loc) -> Iterator[tuple[Loc, ReferenceCall]]:
+    """Yield the calls of all turns of a reference at a location, in order."""
+    for number, turn in enumerate(reference.turns):
+        for index, call in enumerate(turn.calls):
+            yield (*loc, "turns", number, "calls", index), call
+    for index, call in enumerate(reference.calls):
+        yield (*loc, "calls", index), call
+
+
+def conversation_problems(case: Case) -> Iterator[tuple[Loc, str]]:
+    """Yield the facts that checks name and that the case lacks, and turns in references without a conversation."""
+    facts = [fact.id for fact in case.conversation.facts] if case.conversation else []
+    for loc, check in checks_of(case):
+        for kind, pattern in (("unless", check.unless), ("expect", check.expect)):
+            for index, name in enumerate(pattern.told or () if pattern else ()):
+                if name not in facts:
+                    remedy = closest(name, facts) if facts else "; add 'conversation' with this fact to the case"
+                    yield (*loc, kind, "told", index), f"no fact of the conversation has the ID {name!r}{remedy}"
+    for label, reference in case.references.items():
+        if reference.turns:
+            problem = "'turns' are for runs with several turns; move the reference to 'references' in 'conversation'"
+            yield ("references", label, "turns"), problem

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from time import perf_counter, time
 from typing import Final
 
-from pytest_toolemu.core.agent_access.agent_turn import answer_of
-from pytest_toolemu.core.component_calls import checked_emulator, checked_user
-from pytest_toolemu.core.conclusion import Conclusion, concluding, judge_all
+from pytest_toolemu.core.agent_turn import answer_of
+from pytest_toolemu.core.conclusion import Conclusion, checked_emulator, checked_user, concluding, judge_all
 from pytest_toolemu.core.dataset import edition_of
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Recorder, Role

@@ -9,15 +9,14 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator
 
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_parts.case_rules import Check
+from pytest_toolemu.core.case_rules import Check
 from pytest_toolemu.core.case_vocabulary import Metric, Score
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.messages import Message, ModelCall, Role, Usage
-from pytest_toolemu.core.run_parts.dialogue import Utterance
+from pytest_toolemu.core.references import Trap
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.trajectory import Step, TurnEnding, json_text
+from pytest_toolemu.core.trajectory import Step, TurnEnding, Utterance, json_text
 from pytest_toolemu.core.verdict import Outcome, Verdict, worst_score
-from pytest_toolemu.core.world.trap import Trap
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, PathText, RunKey
 from pytest_toolemu.formats.object_cache import once_per_object
 from pytest_toolemu.formats.yaml_document import Record

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.references import Trap
 from pytest_toolemu.core.run import Identity, hashes_of, run_key, sha256
-from pytest_toolemu.core.toolbox import Agent, Emulator
+from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
 from pytest_toolemu.core.verdict import in_force
-from pytest_toolemu.core.world.trap import Trap
 
 
 @dataclass(frozen=True)

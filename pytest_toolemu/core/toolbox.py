@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import copy
-
-# Bound now: an agent may replace these functions in their module.
-from asyncio import get_running_loop, sleep
+from asyncio import current_task, get_running_loop, run_coroutine_threadsafe, sleep
 from asyncio import wait as asyncio_wait
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextvars import ContextVar, copy_context
 from datetime import datetime
 from json import dumps, loads
 from time import perf_counter, time
 from typing import Any, Final, NoReturn, TypeVar
 
-from pytest_toolemu.core.agent_access.home_loop import HomeLoop
-from pytest_toolemu.core.agent_access.running_calls import RunningCalls
-from pytest_toolemu.core.agent_access.tool_functions import describe, make_function
-from pytest_toolemu.core.agent_access.user_channel import SimulatedUser, UserChannel
 from pytest_toolemu.core.case import Case, ResolvedCase, User
-from pytest_toolemu.core.messages import ToolSpec
+from pytest_toolemu.core.messages import ModelCall, Reply, ToolSpec, Usage
 from pytest_toolemu.core.protocols import UsageMeter
-from pytest_toolemu.core.run_parts.reported_usage import reported_call
+from pytest_toolemu.core.tool_functions import describe, make_function
 from pytest_toolemu.core.toolkit import Tool, callable_tools, provider_name
-from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, json_text
+from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, UserReply, Utterance, json_text
 from pytest_toolemu.errors import AgentStopped, MissingToolError
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import too_deep
+from pytest_toolemu.settings import OFFICIAL_URLS, provider_of
+
+# Bound now: an agent may replace these functions in their module.
+
 
 T = TypeVar("T")
 
@@ -376,3 +377,188 @@ def printable(text: str) -> str:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+# Bound now: an agent may replace these functions in their module.
+
+
+class RunningCalls:
+    """The tool calls and messages of one agent that are being answered. Belongs to the event loop of the case."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[Any], tuple[str, Any] | None] = {}
+
+    def begin(self, answer: Coroutine[Any, Any, T], call: tuple[str, Any] | None = None) -> asyncio.Task[T]:
+        """Start a task that answers a tool call, given by name and arguments, or a message if there is none."""
+        task = get_running_loop().create_task(answer)
+        self._tasks[task] = call
+        task.add_done_callback(self._forget)
+        return task
+
+    @property
+    def tasks(self) -> tuple[asyncio.Task[Any], ...]:
+        """The tasks that have not ended."""
+        return tuple(task for task in self._tasks if not task.done())
+
+    @property
+    def tool_calls(self) -> dict[asyncio.Task[Any], tuple[str, Any]]:
+        """The tool calls that have not been answered, by name and arguments."""
+        return {task: call for task, call in self._tasks.items() if call is not None and not task.done()}
+
+    def cancel(self) -> None:
+        """Cancel all tasks but the current one."""
+        for task in self.tasks:
+            if task is not current_task():
+                task.cancel()
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        del self._tasks[task]
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs that nobody has read it: the caller may have given up
+
+
+# An agent that goes on talking after the end of the conversation must not fill the record.
+_MAX_LAST_WORDS: Final = 100
+
+SimulatedUser = Callable[[Trajectory], Awaitable[UserReply]]
+"""Replies to the last utterance of the trajectory's dialogue, which is the agent's."""
+
+
+class UserChannel:
+    """The connection of one agent to the user, for at most ``trajectory.turns`` messages of the agent.
+
+    The last of them gets no reply: it is the agent's answer. Without a user, this is the first one.
+    """
+
+    def __init__(self, trajectory: Trajectory, user: SimulatedUser | None = None) -> None:
+        self._trajectory = trajectory
+        self._user = user
+        self._said = 0
+        self._is_over = False
+        self._last_words: dict[str, Utterance] = {}
+
+    async def say(self, text: str) -> str | None:
+        """Record what the agent says, and return the user's reply; None if the conversation is over."""
+        dialogue = self._trajectory.dialogue
+        said = Utterance(step=len(self._trajectory.steps), by="agent", text=text)
+        if self._is_over:
+            self._keep(said)
+            await asyncio.sleep(0)  # an agent that ignores the end must not block the loop
+            return None
+        self._said += 1
+        if self._user is None or self._said >= self._trajectory.turns:
+            self._end(said)
+            return None
+        dialogue.append(said)
+        reply = await self._user(self._trajectory)
+        if reply.kind == "over":
+            self._end(dialogue.pop())
+            return None
+        dialogue.append(Utterance(step=said.step, by="user", **reply.model_dump()))
+        return reply.text
+
+    def keep_last_words(self, answer: str) -> None:
+        """Add what the agent said last to the dialogue if that is not its answer: the user has read it, too."""
+        self._trajectory.dialogue.extend(said for text, said in self._last_words.items() if text != answer)
+
+    def _end(self, said: Utterance) -> None:
+        self._is_over = True
+        self._keep(said)
+
+    def _keep(self, said: Utterance) -> None:
+        if len(self._last_words) < _MAX_LAST_WORDS:
+            self._last_words.setdefault(said.text, said)
+
+
+class HomeLoop:
+    """Where a case runs: the event loop and the context in which this object is created.
+
+    An agent's framework may call tools from its own thread pool, from its own event loop, or from a task that began
+    before the case. Executed there, a call would not belong to the case: its waiting times would count against the
+    case's time limit, its log lines would be lost, and the emulator's connections would be used on a foreign loop.
+    """
+
+    def __init__(self) -> None:
+        self._loop = get_running_loop()
+        _CURRENT.set(self)
+        self._context = copy_context()
+
+    async def run(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
+        """Return the result of an ``async`` function that is executed at home. May be awaited on any loop."""
+        if _CURRENT.get() is self and get_running_loop() is self._loop:
+            return await function(*arguments)
+        return await asyncio.wrap_future(self.submit(function, *arguments))
+
+    def submit(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> concurrent.futures.Future[T]:
+        """Execute an ``async`` function at home; return a future of its result, for any thread."""
+        # The context in which the task is created is the one in which it runs, hence also this call.
+        return self._context.copy().run(run_coroutine_threadsafe, function(*arguments), self._loop)
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call a plain function on the loop, from any thread; do nothing if the loop is closed."""
+        with contextlib.suppress(RuntimeError):  # an abandoned thread can outlive the loop
+            self._loop.call_soon_threadsafe(function)
+
+
+_CURRENT: ContextVar[HomeLoop | None] = ContextVar("toolemu_home_loop", default=None)
+
+
+class BlockingToolbox:
+    """The toolbox for an agent that is a plain function: every call waits for its result.
+
+    Such an agent runs in its own thread, so it may block. It may make calls from further threads.
+    """
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self.awaitable = toolbox
+        """The same tools for code that awaits. It may do so on any event loop, for example that of a framework."""
+        self._home = toolbox.settle()
+        self.resolved_case = toolbox.resolved_case
+        self.tools = toolbox.tools
+        self.openai_tools = toolbox.openai_tools
+        self.anthropic_tools = toolbox.anthropic_tools
+        self.quit = toolbox.quit
+        self.used = toolbox.used
+        self.require_tools = toolbox.require_tools
+
+    def call(self, name: str, arguments: Any) -> dict[str, Any]:
+        """Call a tool as ``Toolbox.call`` does, without ``await``."""
+        return self._home.submit(self.awaitable.call, name, arguments).result()
+
+    def say(self, text: str) -> str | None:
+        """Say something to the user as ``Toolbox.say`` does, without ``await``."""
+        return self._home.submit(self.awaitable.say, text).result()
+
+    def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
+        """Return each tool by name, as a plain function of keyword arguments with a docstring and a signature."""
+        return {name: self._function(name, tool) for name, tool in self.resolved_case.tools.items()}
+
+    def _function(self, name: str, tool: Tool) -> Callable[..., dict[str, Any]]:
+        def function(arguments: Any) -> dict[str, Any]:
+            return self.call(name, arguments)
+
+        return make_function(function, provider_name(name), tool)
+
+
+def reported_call(model: str, counts: dict[str, int]) -> ModelCall:
+    """Return the record of a request of which only the model and the tokens are known.
+
+    ``model`` is written as in options; without a URL, the provider's own endpoint is assumed. ``counts`` holds fields
+    of ``Usage``. Raise ValueError for a model without a name, a count that is not a whole number or is negative, and a
+    prompt that is smaller than its parts.
+    """
+    if not isinstance(model, str) or not model.strip():
+        raise ValueError(f"toolbox.used: the model is {model!r}; name it, such as 'openai:gpt-4o'")
+    for name, count in counts.items():
+        if type(count) is not int or count < 0:
+            raise ValueError(f"toolbox.used: {name} is {count!r}; give the number of tokens, an integer of 0 or more")
+    if (parts := counts.get("cached", 0) + counts.get("cache_written", 0)) > counts["input"]:
+        raise ValueError(
+            f"toolbox.used: input is {counts['input']}, less than the {parts} tokens of cached and cache_written; "
+            "count them in input, too"
+        )
+    provider = provider_of(model) or ""
+    spec, _, base_url = model.removeprefix(f"{provider}:").partition("@")
+    identity = {"provider": provider, "name": spec, "base_url": base_url or OFFICIAL_URLS.get(provider)}
+    reply = Reply(usage=Usage(calls=1, **counts), model=spec)
+    return ModelCall(role="agent", model=identity, messages=(), reply=reply, started=time(), seconds=0.0)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AwareDatetime, Field, field_validator, model_validator
 
-from pytest_toolemu.core.case_parts.draft_provenance import Provenance
 from pytest_toolemu.core.world.declarations import Entity, EntityName, Operation
+from pytest_toolemu.formats.identifiers import ContentHash
 from pytest_toolemu.formats.json_schema import ValueSchema, lasting_schema, schema_problem
 from pytest_toolemu.formats.yaml_document import Record
 
@@ -73,6 +73,18 @@ class Tool(Record):
     def result_schema(self) -> ValueSchema:
         """The schema of the result, for checking many results."""
         return lasting_schema(self.returns)
+
+
+class Provenance(Record):
+    """The model that drafted a file, and the person who accepted it; 'toolemu review' writes it."""
+
+    model: Annotated[str, Field(min_length=1)] = Field(description="The model that wrote the draft, as PROVIDER:NAME")
+    prompt_hash: ContentHash = Field(description="SHA-256 of the prompts")
+    reviewer: Annotated[str, Field(min_length=1)] = Field(description="The person who accepted the draft")
+    date: AwareDatetime = Field(description="When the draft was accepted, in quotes and with a UTC offset")
+    override: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Why the person accepted the draft in spite of errors that the checks reported"
+    )
 
 
 class Toolkit(Record):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import NAME, SUFFIX, Toolkit, benchmark_folder, provider_name
-from pytest_toolemu.core.world.sql.database import require_sqlite
+from pytest_toolemu.core.world.database import require_sqlite
 from pytest_toolemu.core.world.toolkit_plan import declaration_problems_in_file
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.json_schema_keywords import unknown_keywords

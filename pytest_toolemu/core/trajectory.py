@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from json import JSONEncoder, dumps
 from typing import Any, Final, Literal
@@ -11,11 +12,9 @@ from pydantic import Field
 
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import FallbackUse, Ledger
-from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.core.world.state_changes import StateChange
-from pytest_toolemu.core.world.state_history import StateHistory
 from pytest_toolemu.core.world.world import World, beginning_of
-from pytest_toolemu.core.world.world_beginning import WorldBeginning
+from pytest_toolemu.core.world.world_state import StateHistory, WorldBeginning
 from pytest_toolemu.formats.yaml_document import Record
 
 # Created once: 'dumps' with these options would create an encoder for each text, of which a report needs thousands.
@@ -117,6 +116,25 @@ class Step(Record):
     seconds: float = Field(default=0.0, description="Duration in seconds")
 
 
+ReplyKind = Literal["answer", "consent", "refuse", "unknown", "over"]
+
+
+class Utterance(Record):
+    """Something that the agent said to the user, or the user's reply."""
+
+    step: int = Field(description="Number of tool calls before it")
+    by: Literal["agent", "user"] = Field(description="Who said it")
+    text: str = Field(description="What was said")
+    kind: ReplyKind | None = Field(
+        default=None,
+        description="What the user did: state facts, give or refuse a permission, or not know; null for the agent",
+    )
+    facts: tuple[str, ...] = Field(default=(), description="IDs of the facts of the case that the user stated")
+    repairs: tuple[str, ...] = Field(
+        default=(), description="Problems of rejected replies, which the model of the user was asked to correct"
+    )
+
+
 @dataclass
 class Trajectory:
     """The course of one run. Agents add to it only through the toolbox."""
@@ -176,3 +194,37 @@ class Trajectory:
 def json_text(value: Any) -> str:
     """Return canonical JSON text: sorted keys, and no unnecessary escapes."""
     return _CANONICAL.encode(value)
+
+
+"""What the user did: state facts, give a permission, refuse one, know nothing, or end the conversation."""
+
+
+class UserReply(Record):
+    """The user's reaction to what the agent said. The text is empty if the conversation is over."""
+
+    kind: ReplyKind
+    text: str = ""
+    facts: tuple[str, ...] = ()
+    repairs: tuple[str, ...] = ()
+
+
+def told_before(dialogue: Sequence[Utterance], facts: Sequence[str]) -> int | None:
+    """Return the number of calls before the user had stated all of these facts; None if some were never stated."""
+    missing = set(facts)
+    for utterance in dialogue:
+        missing -= set(utterance.facts)
+        if not missing:
+            return utterance.step
+    return None
+
+
+def said_lines(dialogue: Sequence[Utterance], step: int) -> Iterator[dict[str, str]]:
+    """Yield what was said directly before a call, as models read it; after the last call if there is no such call."""
+    for utterance in dialogue:
+        if utterance.step == step:
+            yield {"said": utterance.text, "by": utterance.by}
+
+
+def words_of_agent(dialogue: Sequence[Utterance]) -> str:
+    """Return everything that the agent has said to the user so far."""
+    return "\n".join(utterance.text for utterance in dialogue if utterance.by == "agent")

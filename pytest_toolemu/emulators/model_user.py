@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu import prompts
-from pytest_toolemu.core.case_parts.case_conversation import SEARCHED, CaseConversation
 from pytest_toolemu.core.messages import Message, ReplySchema
+from pytest_toolemu.core.references import SEARCHED, CaseConversation
 from pytest_toolemu.core.run import sha256
-from pytest_toolemu.core.run_parts.dialogue import UserReply
-from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.trajectory import Trajectory, UserReply
 from pytest_toolemu.emulators.simulated import secret_code
 from pytest_toolemu.emulators.user_reply_checks import reply_problems
 from pytest_toolemu.formats.visible_text import quoted

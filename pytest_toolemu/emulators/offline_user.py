@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pytest_toolemu.core.case_parts.case_conversation import SEARCHED, CaseConversation, Fact
-from pytest_toolemu.core.run_parts.dialogue import ReplyKind, UserReply, Utterance, words_of_agent
-from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.references import SEARCHED, CaseConversation, Fact
+from pytest_toolemu.core.trajectory import ReplyKind, Trajectory, UserReply, Utterance, words_of_agent
 from pytest_toolemu.formats.regular_expressions import occurs
 
 # Version of how messages are read.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_toolemu.core.case_parts.case_rules import Pin
+from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator
 

@@ -15,9 +15,8 @@ from typing import Any, Final, Literal
 from pytest_toolemu import prompts
 from pytest_toolemu.core.messages import Message, Model, ReplySchema
 from pytest_toolemu.core.run import sha256
-from pytest_toolemu.core.run_parts.dialogue import said_lines
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.core.trajectory import Call, Observation, Source, Step, Trajectory
+from pytest_toolemu.core.trajectory import Call, Observation, Source, Step, Trajectory, said_lines
 from pytest_toolemu.emulators.reply import any_tool_schema, read_edits, read_reply, reply_schema
 from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.formats.visible_text import quoted

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from pytest_toolemu.core.case_parts.case_conversation import SEARCHED, CaseConversation, Fact
-from pytest_toolemu.core.run_parts.dialogue import UserReply
-from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.references import SEARCHED, CaseConversation, Fact
+from pytest_toolemu.core.trajectory import Trajectory, UserReply
 from pytest_toolemu.emulators.offline_user import is_permitted
 from pytest_toolemu.formats.yaml_document import closest
 

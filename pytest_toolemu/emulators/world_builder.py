@@ -7,15 +7,12 @@ from typing import Any, Final
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_parts.case_proof import CarefulRead
 from pytest_toolemu.core.messages import Ledger, Message, ReplySchema
+from pytest_toolemu.core.references import CarefulRead, Design, Proof, RiskyCall
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.world.built_world import BuiltWorld, world_key
-from pytest_toolemu.core.world.replaced_rows import in_built_world
+from pytest_toolemu.core.world.built_world import BuiltWorld, in_built_world, proof_problems, world_key
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
-from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall
-from pytest_toolemu.core.world.world_proof import proof_problems
 from pytest_toolemu.emulators.table_text import table_lines, tool_lines
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.visible_text import quoted

@@ -21,12 +21,10 @@ from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import model_label
 from pytest_toolemu.core.messages import AskingStage, Stage
-from pytest_toolemu.core.run_parts.cascade_record import CASCADE_KIND, CascadeRecord, CascadeStage
 from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import PASSING, Verdict, in_force
+from pytest_toolemu.core.verdict import CASCADE_KIND, PASSING, CascadeRecord, CascadeStage, Verdict, in_force
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
-from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from pytest_toolemu.evaluators.rubrics import METRICS
+from pytest_toolemu.evaluators.model_judge import METRICS, JudgeEvaluator
 
 # Version of the rules by which a stage decides.
 _RULES: Final = 1

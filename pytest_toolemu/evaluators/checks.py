@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pytest_toolemu.core.case_parts.case_rules import CallPattern, Check
+from pytest_toolemu.core.case_rules import CallPattern, Check
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run_parts.dialogue import told_before
-from pytest_toolemu.core.trajectory import Call, Trajectory, json_text
+from pytest_toolemu.core.toolkit import Tool
+from pytest_toolemu.core.trajectory import Call, Trajectory, json_text, told_before
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, Finding, Verdict, safety_verdict
-from pytest_toolemu.evaluators.equal_calls import meaning
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, occurs
 from pytest_toolemu.formats.truncation import truncated
 
@@ -316,3 +315,28 @@ def _matching_calls(pattern: CallPattern, trajectory: Trajectory) -> Iterator[in
         call = step.call
         if not step.observation.is_error and call.tool and resolved_case.matches(pattern, call.tool, call.arguments):
             yield position
+
+
+def meaning(tool: Tool, arguments: Any) -> str:
+    """Return the arguments of a call as text that is equal for calls of the tool with the same meaning.
+
+    An argument that is absent, null, or its default means the same, and so do 30 and 30.0.
+    """
+    if not isinstance(arguments, dict):
+        return json_text(arguments)
+    parameters = tool.parameters.get("properties", {})
+    defaults = {name: schema.get("default") for name, schema in parameters.items() if isinstance(schema, dict)}
+    given = {name: value for name, value in {**defaults, **_present(arguments)}.items() if value is not None}
+    return json_text(_with_plain_numbers(given))
+
+
+def _present(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _with_plain_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_plain_numbers(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_plain_numbers(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

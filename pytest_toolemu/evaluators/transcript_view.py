@@ -19,9 +19,8 @@ from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_parts.case_conversation import Consents
-from pytest_toolemu.core.run_parts.dialogue import said_lines
-from pytest_toolemu.core.trajectory import Trajectory, TurnEnding
+from pytest_toolemu.core.references import Consents
+from pytest_toolemu.core.trajectory import Trajectory, TurnEnding, said_lines
 from pytest_toolemu.core.world.state_changes import net_changes
 from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.prompts.tool_text import clock, outline

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, RequestOutcome
-from pytest_toolemu.scheduling.circuit_breaker import CircuitBreaker
+from pytest_toolemu.scheduling.request_limits import CircuitBreaker
 
 
 class RateLimiter(Protocol):

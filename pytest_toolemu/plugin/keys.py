@@ -11,7 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import ResolvedCase
-    from pytest_toolemu.core.world.trap import Trap
+    from pytest_toolemu.core.references import Trap
     from pytest_toolemu.emulators.world_stage import PlannedWorld
     from pytest_toolemu.plugin.session import ToolemuSession
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pytest_toolemu.plugin.output.live_writer import LiveWriter
     from pytest_toolemu.plugin.output.progress import Progress
     from pytest_toolemu.scheduling.budget import Budget
+    from pytest_toolemu.scheduling.coordinator_messages import Job
     from pytest_toolemu.scheduling.event_loop import CaseLoop
-    from pytest_toolemu.scheduling.job import Job
     from pytest_toolemu.scheduling.transport import Transport
     from pytest_toolemu.scheduling.worker import WorkerScheduler
 

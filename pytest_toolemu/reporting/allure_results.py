@@ -29,8 +29,7 @@ from pytest_toolemu.analysis.thoughts import thoughts_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.dialogue import Utterance
-from pytest_toolemu.core.trajectory import json_text
+from pytest_toolemu.core.trajectory import Utterance, json_text
 from pytest_toolemu.core.verdict import UNJUDGED, Finding, Verdict
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import Redactor, redact, secrets

@@ -21,7 +21,7 @@ from pytest_toolemu.analysis.statistics.hypothesis_tests import case_changes, fo
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_notes import reported_model_changes, reported_names
-from pytest_toolemu.core.run_parts.dialogue import Utterance
+from pytest_toolemu.core.trajectory import Utterance
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.truncation import truncated

@@ -16,9 +16,8 @@ from pydantic_core import to_json
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding
+from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding, Utterance
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.dialogue import Utterance
+from pytest_toolemu.core.trajectory import Utterance
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.visible_text import in_log
 from pytest_toolemu.reporting.transcript import ShownStep, said_before, shorten, shown_steps

@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from pytest_toolemu.core.case_parts.case_proof import CarefulRead, missing_texts
+from pytest_toolemu.core.references import CarefulRead, Trap, missing_texts
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, net_changes
-from pytest_toolemu.core.world.trap import Trap
 from pytest_toolemu.formats.truncation import truncated
 
 _ABSENT: Final = ""

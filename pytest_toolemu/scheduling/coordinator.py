@@ -17,14 +17,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from pytest_toolemu.scheduling.budget import Budget
-from pytest_toolemu.scheduling.case_attempts import CaseAttempts
-from pytest_toolemu.scheduling.case_queue import CaseQueue, WorkerState
+from pytest_toolemu.scheduling.case_attempts import CaseAttempts, CaseQueue, FailureCutoff, WorkerState
 from pytest_toolemu.scheduling.coordinator_messages import (
     AttemptMessage,
     CasesOffered,
     CasesWithdrawn,
     ItemMessage,
     ItemsCollected,
+    JobResult,
     NoticePosted,
     Order,
     RequestAbandoned,
@@ -36,8 +36,6 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     WorkerMessage,
     WorldsMissing,
 )
-from pytest_toolemu.scheduling.failure_cutoff import FailureCutoff
-from pytest_toolemu.scheduling.job import JobResult
 from pytest_toolemu.scheduling.request_limits import RequestLimits
 
 # Seconds without any message after which items beyond the cutoff are released.

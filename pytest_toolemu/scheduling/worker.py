@@ -34,8 +34,12 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     CasesWithdrawn,
     CaseUnstalled,
     CoordinatorMessage,
+    Job,
+    JobError,
+    JobResult,
     NoResultKind,
     NoticePosted,
+    NotReadyError,
     RequestAbandoned,
     ResultReady,
     ResultRequested,
@@ -46,7 +50,6 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     WorkerMessage,
 )
 from pytest_toolemu.scheduling.event_loop import TICK, CaseLoop, wait
-from pytest_toolemu.scheduling.job import Job, JobError, JobResult, NotReadyError
 from pytest_toolemu.scheduling.permit_client import PermitClient
 
 # An event loop that has not answered for this long is blocked, in seconds.

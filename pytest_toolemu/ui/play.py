@@ -15,8 +15,7 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.environment import load_env
 from pytest_toolemu.core.messages import ModelCall, Role, Usage
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.dialogue import UserReply
-from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
+from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, UserReply
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.credentials import REGISTRY

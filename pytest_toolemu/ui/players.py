@@ -12,10 +12,9 @@ from typing import Any, Final, Literal
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.messages import Ledger, Message, Model, ModelRequest, Reply, Role
 from pytest_toolemu.core.run import sha256
-from pytest_toolemu.core.run_parts.dialogue import UserReply
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
+from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, UserReply
 from pytest_toolemu.core.world.state_changes import StateChange, StateEdit
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator

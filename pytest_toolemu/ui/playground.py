@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.components import Components
-from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.messages import Recorder
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.core.toolbox import Agent, Emulator
-from pytest_toolemu.core.world.replaced_rows import per_call
+from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
+from pytest_toolemu.core.world.built_world import per_call
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator

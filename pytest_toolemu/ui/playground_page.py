@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from pytest_toolemu.core.agent_access.tool_functions import describe
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import ToolSpec
-from pytest_toolemu.core.run_parts.dialogue import UserReply
+from pytest_toolemu.core.tool_functions import describe
+from pytest_toolemu.core.trajectory import UserReply
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.reporting.transcript import MAX_TEXT, case_html, pretty_json, said_before, unjudged_steps
 from pytest_toolemu.settings import NOACT, REFERENCE

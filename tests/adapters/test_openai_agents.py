@@ -21,8 +21,7 @@ from agents.items import ToolCallOutputItem
 from agents.testing import ScriptedModel
 
 from pytest_toolemu.agents.adapters import openai_agents as adapter
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import MissingToolError
 from tests.adapters.framework_case import (
     BAD_ARGUMENTS,

@@ -16,8 +16,7 @@ from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.usage import RequestUsage
 
 from pytest_toolemu.agents.adapters import pydantic_ai as adapter
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import MissingToolError
 from tests.adapters.framework_case import (
     BAD_ARGUMENTS,

@@ -4,8 +4,8 @@ import pytest
 
 from pytest_toolemu.agents.no_op import no_op
 from pytest_toolemu.agents.reference import ReferenceAgent
-from pytest_toolemu.core.case_parts.labeled_reference import Reference as Labelled
-from pytest_toolemu.core.case_parts.labeled_reference import ReferenceCall, Scores
+from pytest_toolemu.core.references import Reference as Labelled
+from pytest_toolemu.core.references import ReferenceCall, Scores
 from pytest_toolemu.errors import UsageError
 from tests.agents.scene import calls, play, resolved_case, toolbox
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent, load_custom_agent
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import AgentStopped, UsageError
 from tests.agents.scene import calls, play, toolbox

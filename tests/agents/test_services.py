@@ -26,7 +26,7 @@ from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.execution import outages
-from pytest_toolemu.scheduling.circuit_breaker import CircuitBreaker
+from pytest_toolemu.scheduling.request_limits import CircuitBreaker
 from pytest_toolemu.sessions.store import RunStore
 from tests.agents.http_service import Service
 from tests.agents.scene import opened, play, resolved_case, toolbox

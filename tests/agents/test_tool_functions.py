@@ -11,8 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator

@@ -12,7 +12,7 @@ from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.world.toolkit_plan import plan_of
 from pytest_toolemu.core.world.world import World
-from pytest_toolemu.core.world.world_beginning import WorldBeginning
+from pytest_toolemu.core.world.world_state import WorldBeginning
 
 ME, OTHER = "ada@example.org", "bo@example.org"
 CONTRACT = {

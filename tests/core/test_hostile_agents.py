@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import InconclusiveError, ModelError

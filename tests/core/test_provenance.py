@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.case_parts.draft_provenance import Provenance
 from pytest_toolemu.core.run import hashes_of
+from pytest_toolemu.core.toolkit import Provenance
 from pytest_toolemu.errors import DocumentError
 from tests.authoring.office import CASE, TOOLKIT, Office
 

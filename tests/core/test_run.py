@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_parts.case_proof import CaseProof
-from pytest_toolemu.core.case_parts.labeled_reference import Reference, Scores
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.references import CaseProof, Reference, Scores
 from pytest_toolemu.core.run import Identity, hashes_of, run_key
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict

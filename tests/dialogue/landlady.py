@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.core.toolbox import Toolbox
+from pytest_toolemu.core.toolbox import SimulatedUser, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.emulators.offline_user import OfflineUser
 from pytest_toolemu.evaluators.checks import ChecksEvaluator

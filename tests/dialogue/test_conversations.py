@@ -13,14 +13,12 @@ from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.run_summary import dialogue_counts
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.messages import Reply, ToolCall
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.run_parts.dialogue import UserReply
-from pytest_toolemu.core.toolbox import Toolbox
-from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.toolbox import BlockingToolbox, Toolbox
+from pytest_toolemu.core.trajectory import Trajectory, UserReply
 from pytest_toolemu.errors import DocumentError, InconclusiveError
 from pytest_toolemu.sessions.store import RunStore
 from tests.dialogue.landlady import CASE, PAY, rent, run, spec, talker, without_conversation, write

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate.forecast import Forecast, forecast
-from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
+from pytest_toolemu.core.toolbox import SimulatedUser
 from pytest_toolemu.emulators.model_user import ModelUser
 from pytest_toolemu.emulators.offline_user import OfflineUser
 from tests.dialogue.landlady import rent, spec

@@ -11,8 +11,7 @@ import pytest
 from pytest_toolemu.analysis.rejudge import fingerprint, trajectory_of
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.dialogue import UserReply
-from pytest_toolemu.core.trajectory import Call, Trajectory
+from pytest_toolemu.core.trajectory import Call, Trajectory, UserReply
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator

@@ -9,8 +9,7 @@ import pytest
 
 from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.dialogue import UserReply
-from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.trajectory import Trajectory, UserReply
 from pytest_toolemu.plugin.output.failures.failure_text import failure_text
 from pytest_toolemu.reporting.allure_results import steps_of
 from pytest_toolemu.reporting.transcript import transcript_html

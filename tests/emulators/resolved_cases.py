@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.core.case import Case, ResolvedCase, Risks, Underspecified
-from pytest_toolemu.core.case_parts.case_rules import Pin
+from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.toolbox import Emulator
 from pytest_toolemu.core.toolkit import Effect, Tool, Toolkit
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory

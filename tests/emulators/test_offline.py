@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.case_parts.case_rules import Pin
+from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.toolkit import Tool, Toolkit, benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.trajectory import Trajectory, json_text

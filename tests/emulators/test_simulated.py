@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.case_parts.case_rules import Pin
+from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.emulators.consistent import ConsistentEmulator

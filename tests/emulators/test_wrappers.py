@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.case_parts.case_rules import Pin
+from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.core.case import Case, ResolvedCase, Risks, Underspecified, User
-from pytest_toolemu.core.case_parts.case_rules import Check, Pin
-from pytest_toolemu.core.case_parts.labeled_reference import Reference, Scores
+from pytest_toolemu.core.case_rules import Check, Pin
 from pytest_toolemu.core.messages import Message
 from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.references import Reference, Scores
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest, Trajectory, TurnEnding
 from pytest_toolemu.core.verdict import Verdict

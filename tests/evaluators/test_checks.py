@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pytest_toolemu.core.case_parts.case_rules import CallPattern, Check
-from pytest_toolemu.core.run_parts.dialogue import Utterance
-from pytest_toolemu.core.trajectory import Step, Trajectory
+from pytest_toolemu.core.case_rules import CallPattern, Check
+from pytest_toolemu.core.trajectory import Step, Trajectory, Utterance
 from pytest_toolemu.core.verdict import Finding, Verdict, decide
 from pytest_toolemu.evaluators.checks import MAX_ANSWER, ChecksEvaluator
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.case import Case, ResolvedCase
-from pytest_toolemu.core.case_parts.call_patterns import argument_problems, call_schema
-from pytest_toolemu.core.case_parts.case_rules import CallPattern
+from pytest_toolemu.core.case_rules import CallPattern, argument_problems, call_schema
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.declarations import Operation
 from pytest_toolemu.formats.json_schema import conforms

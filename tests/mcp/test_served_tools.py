@@ -16,11 +16,10 @@ from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.mcp import served, served_tools
 from pytest_toolemu.agents.mcp.http_request import MAX_BODY
 from pytest_toolemu.agents.mcp.tool_server import tool_server
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.core.toolbox import Emulator, Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Emulator, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from tests.adapters.framework_case import CASES, full_marks

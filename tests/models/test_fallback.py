@@ -19,8 +19,7 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.errors import InconclusiveError, ModelError, NotRunError, UsageError
-from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from pytest_toolemu.evaluators.rubrics import SCHEMAS
+from pytest_toolemu.evaluators.model_judge import SCHEMAS, JudgeEvaluator
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
 from pytest_toolemu.models.fallback import FallbackModel, model_names, parse_fallback

@@ -8,7 +8,7 @@ from typing import Any
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.world.toolkit_plan import plan_of
 from pytest_toolemu.core.world.world import World
-from pytest_toolemu.core.world.world_beginning import WorldBeginning
+from pytest_toolemu.core.world.world_state import WorldBeginning
 from pytest_toolemu.formats.json_schema import violations
 from tests.official.declared_toolkits import official_toolkit
 

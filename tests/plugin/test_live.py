@@ -21,10 +21,9 @@ import pytest
 
 from benchmarks.virtual import VirtualLoop
 from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run_parts.dialogue import Utterance
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, Utterance
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.execution.running_cases import RunningCases

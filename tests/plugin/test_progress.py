@@ -15,6 +15,7 @@ from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import (
     CaseCompleted,
+    CaseRun,
     CasesOffered,
     ItemsCollected,
     PermitReleased,
@@ -22,7 +23,6 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     UsageReported,
     WorkerMessage,
 )
-from pytest_toolemu.scheduling.job import CaseRun
 from pytest_toolemu.sessions.resume import ResumableSessions
 from pytest_toolemu.sessions.store import run_file
 from tests.plugin.conftest import Project

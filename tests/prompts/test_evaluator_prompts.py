@@ -9,7 +9,7 @@ import pytest
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS
-from pytest_toolemu.evaluators.rubrics import LEVELS, SCHEMAS
+from pytest_toolemu.evaluators.model_judge import LEVELS, SCHEMAS
 from pytest_toolemu.evaluators.transcript_view import MATERIAL, Rubric
 
 RUBRICS: tuple[Rubric, ...] = get_args(Rubric)

@@ -7,16 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.core.case_parts.case_proof import CarefulRead
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.messages import FallbackUse, ModelCall, PassedOverModel
+from pytest_toolemu.core.references import CarefulRead, Design, Proof, RiskyCall, Trap
 from pytest_toolemu.core.run import ErrorInfo, Run, sha256
-from pytest_toolemu.core.run_parts.cascade_record import CascadeRecord, CascadeStage
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest
-from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
+from pytest_toolemu.core.verdict import CascadeRecord, CascadeStage, Finding, Verdict, decide, safety_verdict
 from pytest_toolemu.core.world.state_changes import StateChange
-from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall, Trap
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator

@@ -12,8 +12,7 @@ import pytest
 
 from pytest_toolemu.core.messages import Stage
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_parts.cascade_record import CascadeRecord, CascadeStage
-from pytest_toolemu.core.verdict import safety_verdict
+from pytest_toolemu.core.verdict import CascadeRecord, CascadeStage, safety_verdict
 from pytest_toolemu.plugin.output.terminal_summary import judge_lines
 from pytest_toolemu.reporting.allure_results import steps_of
 from pytest_toolemu.reporting.html_report import report_page

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pytest_toolemu.scheduling.budget import Budget
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import (
+    CaseRun,
     Order,
     RunCase,
     WorkerMessage,
 )
-from pytest_toolemu.scheduling.job import CaseRun
 
 
 class Workers:

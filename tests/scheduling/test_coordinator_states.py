@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
-from pytest_toolemu.scheduling.circuit_breaker import LIMIT
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import (
     CancelCase,
@@ -37,6 +36,7 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     RunCase,
     WorkerMessage,
 )
+from pytest_toolemu.scheduling.request_limits import LIMIT
 from tests.scheduling.scripted_workers import stored
 
 CASES = 12

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.budget import Budget
-from pytest_toolemu.scheduling.circuit_breaker import LIMIT
 from pytest_toolemu.scheduling.coordinator_messages import (
     CasesOffered,
     EndpointLost,
@@ -22,6 +21,7 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     SessionHalted,
     UsageReported,
 )
+from pytest_toolemu.scheduling.request_limits import LIMIT
 from tests.scheduling.scripted_workers import Workers
 
 

@@ -19,13 +19,17 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     CancelCase,
     CaseCanceled,
     CaseFinished,
+    CaseRun,
     CasesWithdrawn,
+    FinishedJob,
+    Job,
+    JobError,
+    JobResult,
     RunCase,
     WithdrawalConfirmed,
     WorkerMessage,
 )
 from pytest_toolemu.scheduling.event_loop import CaseLoop
-from pytest_toolemu.scheduling.job import CaseRun, FinishedJob, Job, JobError, JobResult
 from pytest_toolemu.scheduling.transport import Transport
 from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler
 

@@ -12,7 +12,7 @@ from pytest_toolemu.core.case import User
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_toolkit
 from pytest_toolemu.core.world.world import World
-from pytest_toolemu.core.world.world_beginning import WorldBeginning
+from pytest_toolemu.core.world.world_state import WorldBeginning
 from pytest_toolemu.formats.yaml_document import Document
 
 LIBRARY = """\

@@ -13,8 +13,7 @@ import pytest
 from pytest_toolemu.analysis.rejudge import CurrentCases
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.world.built_world import BuiltWorld, read_world, world_path, write_world
-from pytest_toolemu.core.world.replaced_rows import in_built_world
+from pytest_toolemu.core.world.built_world import BuiltWorld, in_built_world, read_world, world_path, write_world
 from pytest_toolemu.emulators.world_builder import build_world, builder_key
 from pytest_toolemu.errors import InconclusiveError, UsageError
 from pytest_toolemu.formats.identifiers import MAX_CASE_ID

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.core.world.sql.decimals import decimal
+from pytest_toolemu.core.world.sql_functions import decimal
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.world import World

@@ -12,9 +12,9 @@ from pytest_toolemu.analysis.rejudge import CurrentCases
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.world.state_changes import StateEdit
-from pytest_toolemu.core.world.state_history import StateHistory
 from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
 from pytest_toolemu.core.world.world import World, beginning_of
+from pytest_toolemu.core.world.world_state import StateHistory
 from pytest_toolemu.errors import UsageError, WorldError
 from tests.worlds.library import LIBRARY, toolkit_of, world_of
 from tests.worlds.test_case_rows import CASE, message, write

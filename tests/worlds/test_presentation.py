@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.case_parts.case_proof import CarefulRead
+from pytest_toolemu.core.references import CarefulRead, Design, Proof, RiskyCall, Trap
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, changes_between, net_changes
-from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall, Trap
 from pytest_toolemu.evaluators.transcript_view import material, transcript
 from pytest_toolemu.reporting.allure_results import attach_transcript, steps_of
 from pytest_toolemu.reporting.transcript import transcript_html

@@ -20,7 +20,7 @@ from pytest_toolemu.core.world.built_world import write_world
 from pytest_toolemu.emulators.world_builder import build_world
 from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldStage
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.scheduling.circuit_breaker import LIMIT
+from pytest_toolemu.scheduling.request_limits import LIMIT
 from pytest_toolemu.settings import AgentConfig, resolve
 from tests import processes
 from tests.loopback.fixtures import Loopback

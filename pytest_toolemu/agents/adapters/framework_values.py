@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, proxy
 
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
-from pytest_toolemu.core.toolbox import Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Toolbox
 from pytest_toolemu.settings.model_names import PROVIDERS
 
 Counter = TypeVar("Counter")

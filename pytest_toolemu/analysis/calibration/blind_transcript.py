@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pytest_toolemu.core.case_parts.poisoned_tools import without_hostile_texts
+from pytest_toolemu.core.case import without_hostile_texts
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import callable_tools
 from pytest_toolemu.formats.visible_text import visible

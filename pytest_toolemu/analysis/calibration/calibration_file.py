@@ -11,7 +11,7 @@ from pytest_toolemu.analysis.calibration.validation_table import ValidationTable
 from pytest_toolemu.analysis.gates.gate_decision import JudgeReliability
 from pytest_toolemu.analysis.metrics import format_interval
 from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate
-from pytest_toolemu.core.run_parts.cascade_record import STAGE_NAMES
+from pytest_toolemu.core.verdict import STAGE_NAMES
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.files.atomic_write import write_json_text

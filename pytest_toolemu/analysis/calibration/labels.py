@@ -17,9 +17,9 @@ from pydantic import Field, ValidationError
 
 from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, same_run
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_parts.labeled_reference import Reference
 from pytest_toolemu.core.case_vocabulary import Metric, Score
 from pytest_toolemu.core.dataset import find_dataset
+from pytest_toolemu.core.references import Reference
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import Verdict

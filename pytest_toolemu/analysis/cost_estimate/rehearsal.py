@@ -15,12 +15,11 @@ from typing import Any, Final
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate.rehearsed_dialogue import RehearsedUser
-from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import identities_in_turn
 from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec
 from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
+from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, json_text
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
@@ -31,8 +30,7 @@ from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
-from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from pytest_toolemu.evaluators.rubrics import SCHEMAS
+from pytest_toolemu.evaluators.model_judge import SCHEMAS, JudgeEvaluator
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.json_schema_text import members_text

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_toolemu.core.agent_access.user_channel import SimulatedUser
 from pytest_toolemu.core.messages import Message, ReplySchema
-from pytest_toolemu.core.run_parts.dialogue import UserReply
-from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.toolbox import SimulatedUser
+from pytest_toolemu.core.trajectory import Trajectory, UserReply
 from pytest_toolemu.emulators.model_user import SCHEMA, ModelUser
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from pytest_toolemu.analysis.metrics import (
 from pytest_toolemu.analysis.run_summary import MODEL_JUDGE_KIND, NOT_RUN, RunSummary, judges_of, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.identity import ComponentName
-from pytest_toolemu.core.run_parts.cascade_record import CASCADE_KIND
-from pytest_toolemu.core.verdict import UNJUDGED
+from pytest_toolemu.core.verdict import CASCADE_KIND, UNJUDGED
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 

@@ -12,8 +12,7 @@ from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, ReviewDe
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import build_case
-from pytest_toolemu.core.case_parts.draft_provenance import Provenance
-from pytest_toolemu.core.toolkit import NAME, Toolkit
+from pytest_toolemu.core.toolkit import NAME, Provenance, Toolkit
 from pytest_toolemu.core.toolkit_files import find_toolkit, forget_toolkit_folders, load_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.counted import counted

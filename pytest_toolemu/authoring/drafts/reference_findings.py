@@ -13,7 +13,7 @@ from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingL
 from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, Mutant, all_mutants_of
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase
-from pytest_toolemu.core.case_parts.labeled_reference import Reference, Scores
+from pytest_toolemu.core.references import Reference, Scores
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import PASSING, Verdict, worst_score
 from pytest_toolemu.errors import InconclusiveError, WorldError

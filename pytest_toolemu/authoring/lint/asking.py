@@ -10,7 +10,7 @@ from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_parts.labeled_reference import Reference
+from pytest_toolemu.core.references import Reference
 from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.evaluators.checks import holds

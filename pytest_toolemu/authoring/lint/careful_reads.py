@@ -9,7 +9,7 @@ from typing import Any, Final
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.play_references import play
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_parts.case_proof import CarefulRead, missing_texts
+from pytest_toolemu.core.references import CarefulRead, missing_texts
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.core.world.world import World

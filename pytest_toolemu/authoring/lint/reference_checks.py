@@ -8,9 +8,8 @@ from typing import Any
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.lint.schema_compatibility import covers, in_all, incompatibilities
 from pytest_toolemu.core.case import Case, ResolvedCase
-from pytest_toolemu.core.case_parts.call_patterns import call_schema, is_schema
-from pytest_toolemu.core.case_parts.case_rules import CallPattern, Pin
-from pytest_toolemu.core.case_parts.conversation_loading import checks_of
+from pytest_toolemu.core.case_loading import checks_of
+from pytest_toolemu.core.case_rules import CallPattern, Pin, call_schema, is_schema
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import Loc
 

@@ -8,8 +8,8 @@ from pytest_toolemu.agents.no_op import no_op
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.play_references import play, play_references, scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase
-from pytest_toolemu.core.case_parts.labeled_reference import Scores
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.references import Scores
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.evaluators.checks import holds

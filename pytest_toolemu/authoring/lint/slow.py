@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_parts.case_rules import CallPattern, Pin
-from pytest_toolemu.core.case_parts.conversation_loading import checks_of
+from pytest_toolemu.core.case_loading import checks_of
+from pytest_toolemu.core.case_rules import CallPattern, Pin
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.evaluators.checks import MAX_ANSWER
 from pytest_toolemu.formats.json_schema_keywords import subschemas

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_parts.conversation_loading import calls_of, references_of
+from pytest_toolemu.core.case_loading import calls_of, references_of
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.yaml_document import Loc, closest, show

@@ -7,8 +7,7 @@ from typing import Any
 
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_parts.call_patterns import is_schema
-from pytest_toolemu.core.case_parts.case_rules import Pin
+from pytest_toolemu.core.case_rules import Pin, is_schema
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import OpenEntityError, WorldError
 from pytest_toolemu.formats.json_schema import conforms

@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+from pytest_toolemu.core.world.database import Database
 from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell, types_of
 from pytest_toolemu.core.world.operation_plan import Lookup, Plan
-from pytest_toolemu.core.world.sql.cells import cell
-from pytest_toolemu.core.world.sql.database import Database
+from pytest_toolemu.core.world.sql_functions import cell
 from pytest_toolemu.core.world.tool_errors import not_found_error, request_error
 from pytest_toolemu.core.world.toolkit_plan import is_constant
 from pytest_toolemu.errors import OpenEntityError

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
+from pytest_toolemu.core.world.database import quote
 from pytest_toolemu.core.world.declarations import Entity
-from pytest_toolemu.core.world.sql.cells import cell
-from pytest_toolemu.core.world.sql.database import quote
-from pytest_toolemu.core.world.sql.decimals import decimal
+from pytest_toolemu.core.world.sql_functions import cell, decimal
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.formats.json_schema import ValueSchema
 from pytest_toolemu.formats.json_schema_refs import inlined

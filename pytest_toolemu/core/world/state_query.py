@@ -9,11 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.world.database import TEXTS, Database, explained, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
-from pytest_toolemu.core.world.sql.cells import json_text
-from pytest_toolemu.core.world.sql.database import Database, quote
-from pytest_toolemu.core.world.sql.sql_errors import TEXTS, explained
-from pytest_toolemu.core.world.sql.sql_functions import QUERY_FUNCTIONS
+from pytest_toolemu.core.world.sql_functions import QUERY_FUNCTIONS, json_text
 from pytest_toolemu.core.world.state_changes import Rows
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.errors import WorldError

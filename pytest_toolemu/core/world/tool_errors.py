@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool
+from pytest_toolemu.core.world.database import Database
 from pytest_toolemu.core.world.operation_plan import Plan
-from pytest_toolemu.core.world.sql.database import Database
 
 _NOT_FOUND: Final = re.compile(r"(?i).*not_?found.*|no_?such.*|unknown.*")
 

@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from pytest_toolemu.core.world.database import Database, quote
 from pytest_toolemu.core.world.entity_table import EntityTable, StoredRow
-from pytest_toolemu.core.world.sql.database import Database, quote
 from pytest_toolemu.formats.yaml_document import Loc
 
 _MAX_IDLE: Final = 2  # as each keeps prepared statements of about 0.3 MB

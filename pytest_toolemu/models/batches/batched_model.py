@@ -18,7 +18,7 @@ from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.models.wrapper import WrapperModel
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.budget import Budget
-from pytest_toolemu.scheduling.circuit_breaker import CircuitBreaker
+from pytest_toolemu.scheduling.request_limits import CircuitBreaker
 
 
 class BatchedModel(WrapperModel):

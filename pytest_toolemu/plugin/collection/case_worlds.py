@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.world.replaced_rows import in_built_world, per_call
+from pytest_toolemu.core.world.built_world import in_built_world, per_call
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.keys import PLANNED_WORLD, RESOLVED_CASE, TRAP
@@ -45,7 +45,7 @@ def set_case(item: pytest.Item, resolved_case: ResolvedCase) -> None:
 def set_world(item: pytest.Item, planned: PlannedWorld) -> None:
     """Store the case of an item in a world that exists. Raise UsageError for a world that does not fit the case."""
     from pytest_toolemu.core.run import sha256
-    from pytest_toolemu.core.world.world_proof import proof_problems
+    from pytest_toolemu.core.world.built_world import proof_problems
 
     world = planned.read()
     built = in_built_world(planned.resolved_case, world.rows)

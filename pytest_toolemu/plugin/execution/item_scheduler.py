@@ -18,9 +18,8 @@ from pytest_toolemu.plugin.execution.captured_output.case_capture import CaseCap
 from pytest_toolemu.plugin.execution.captured_output.case_logs import CaseLogs
 from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures, needed_fixtures
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
-from pytest_toolemu.scheduling.coordinator_messages import ItemsCollected
+from pytest_toolemu.scheduling.coordinator_messages import CaseNotRun, CaseRun, ItemsCollected, Job, JobError
 from pytest_toolemu.scheduling.event_loop import CaseLoop
-from pytest_toolemu.scheduling.job import CaseNotRun, CaseRun, Job, JobError
 from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler
 from pytest_toolemu.settings import Settings
 

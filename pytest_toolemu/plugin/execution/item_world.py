@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_toolemu.core.world.replaced_rows import in_built_world
+from pytest_toolemu.core.world.built_world import in_built_world
 from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.plugin.exceptions import CaseError
 from pytest_toolemu.plugin.keys import PLANNED_WORLD, RESOLVED_CASE

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_toolemu.agents.programs.service_request import ServiceUnreachableError
+from pytest_toolemu.core.conclusion import outage_kind
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import ErrorInfo, Run
-from pytest_toolemu.core.run_parts.failure_origin import outage_kind
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.models.fallback import FallbackModel

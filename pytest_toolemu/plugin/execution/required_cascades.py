@@ -10,7 +10,7 @@ from pytest_toolemu.analysis.gates.gate_decision import check_added_error, forma
 from pytest_toolemu.analysis.gates.gate_file import Gates
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import ComponentName, component_name, identity_of
-from pytest_toolemu.core.run_parts.cascade_record import CASCADE_KIND
+from pytest_toolemu.core.verdict import CASCADE_KIND
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.services import Services

@@ -40,7 +40,13 @@ from pytest_toolemu.plugin.output.failures.failure_text import is_brief, no_verd
 from pytest_toolemu.plugin.output.run_property import PROPERTY
 from pytest_toolemu.plugin.output.session_manifest import write_manifest
 from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.scheduling.job import CaseNotRun, CaseRun, FinishedJob, NotReadyError, WrittenResult
+from pytest_toolemu.scheduling.coordinator_messages import (
+    CaseNotRun,
+    CaseRun,
+    FinishedJob,
+    NotReadyError,
+    WrittenResult,
+)
 from pytest_toolemu.sessions.store import RecordTooLargeError, shortened
 
 

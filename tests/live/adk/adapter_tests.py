@@ -22,8 +22,7 @@ from google.adk.workflow import START, Workflow
 from google.genai import types
 
 from pytest_toolemu.agents.adapters import adk as adapter
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import MissingToolError
 from tests.adapters.framework_case import (
     CACHED,

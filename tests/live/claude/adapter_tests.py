@@ -26,9 +26,8 @@ from claude_agent_sdk import (
 )
 
 from pytest_toolemu.agents.adapters import claude as adapter
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import MissingToolError
 from tests.adapters.framework_case import (
     CACHED,

@@ -18,9 +18,8 @@ from langchain_core.tools import InjectedToolArg, tool
 
 from pytest_toolemu.agents.adapters import langchain as adapter
 from pytest_toolemu.authoring.importers.tool_sources.python_tools import published_tools_of
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import MissingToolError
 from tests.adapters.framework_case import (

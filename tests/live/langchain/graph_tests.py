@@ -20,8 +20,7 @@ from langgraph.pregel.remote import RemoteGraph
 from langgraph.types import Command
 
 from pytest_toolemu.agents.adapters import langchain, langgraph
-from pytest_toolemu.core.agent_access.blocking_toolbox import BlockingToolbox
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import MissingToolError, UsageError
 from tests.adapters.framework_case import (
     CASES,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.run_parts.dialogue import UserReply
+from pytest_toolemu.core.trajectory import UserReply
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.sessions.merge_sessions import read_inputs
 from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries, sessions_below

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-
-# Bound now: an agent may replace these functions in their module.
 from asyncio import get_running_loop
 from asyncio import wait as asyncio_wait
 from typing import Final
 
 from pytest_toolemu.core import case_timer
-from pytest_toolemu.core.component_calls import contained
+from pytest_toolemu.core.conclusion import contained
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
 from pytest_toolemu.errors import AgentStopped
+
+# Bound now: an agent may replace these functions in their module.
+
 
 STOP_GRACE: Final = 1.0
 """Seconds for which an agent that was stopped may go on before it is canceled."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from collections.abc import Callable
 from typing import Any, Final
-
-from pytest_toolemu.core.world.sql.cells import json_text
-from pytest_toolemu.core.world.sql.decimals import decimal_cell
 
 _MAX_WORDS: Final = 200  # of a query that a text is searched for
 
@@ -111,6 +109,11 @@ def _fold_cell(text: Any) -> str | None:
     return None if text is None else fold(str(text))
 
 
+def decimal_cell(cell: Any) -> Any:
+    """Return a cell of a database, with ``decimal`` applied to a number."""
+    return decimal(cell) if isinstance(cell, float) else cell
+
+
 FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "has": (-1, _has),
     "has_any": (-1, _has_any),
@@ -124,3 +127,51 @@ QUERY_FUNCTIONS: Final = tuple(FUNCTIONS)
 """The functions that queries of the state can use in addition to those of SQLite."""
 FUNCTION_NAMES: Final = (*QUERY_FUNCTIONS, "code", "new_id")
 """The functions that operations can use in addition to those of SQLite."""
+
+
+def cell(value: Any) -> Any:
+    """Return a JSON value as a database stores it: lists and objects as JSON text, truth values as 0 and 1."""
+    if value is None or isinstance(value, str):  # most values
+        return value
+    if isinstance(value, dict | list):
+        return json_text(value)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        return decimal(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return float(value) if abs(value) < 2**1000 else math.inf if value > 0 else -math.inf
+    return value
+
+
+def json_text(value: list[Any] | dict[str, Any]) -> str:
+    """Return a list or an object as JSON text."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+_DECIMALS: Final = 6
+"""The decimals that remain of a number with many digits, such as 10 / 3."""
+_DIGITS: Final = 6
+"""The digits that remain of a small number with many digits, of which the decimals could be zeros only."""
+_LEAST: Final = 1e-9
+"""Smaller numbers with many digits are what a subtraction of equal numbers leaves."""
+_SMALL: Final = 1e-3
+_LARGE: Final = 1e9
+"""Larger numbers with six decimals have more than 15 digits."""
+
+
+def decimal(number: float) -> float:
+    """Return a number without the digits that only binary arithmetic leaves.
+
+    A number with up to 15 digits is exact, and stays as it is: nobody computed it, or nothing was lost.
+    """
+    if abs(number) < _LARGE and round(number, _DECIMALS) == number:  # most numbers, in a fifth of the time
+        return number or 0.0  # no negative zero
+    text = f"{number:.15g}"
+    if float(text) == number or not math.isfinite(number):
+        return number
+    if float(short := f"{number:.13g}") == float(text):
+        return float(short)
+    if abs(number) >= _SMALL:
+        return round(number, _DECIMALS)
+    return float(f"{number:.{_DIGITS}g}") if abs(number) >= _LEAST else 0.0

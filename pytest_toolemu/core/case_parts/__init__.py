@@ -1,1 +1,0 @@
-"""The parts of case and toolkit files that have records of their own."""

@@ -1,1 +1,0 @@
-"""The parts of a run's record that only some runs have."""
