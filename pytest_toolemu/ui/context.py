@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -144,6 +145,17 @@ def measured(session: SessionFolder) -> SessionFolder:
     if not session.is_measurement:
         raise HTTPException(404, f"a person played the runs of {session.id!r} by hand, so there are no figures of them")
     return session
+
+
+async def json_object(request: Request) -> dict[str, Any]:
+    """Return the object in the body of a request. Raise HTTPException if it is something else."""
+    try:
+        body = json.loads(await request.body())
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise HTTPException(400, "the body is not a JSON object")
+    return body
 
 
 class StillReadingError(Exception):

@@ -29,8 +29,7 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.draft_marks import case_files
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import run_files
-from pytest_toolemu.ui.context import context_of, page, session_of, session_of_id
-from pytest_toolemu.ui.requests import NO_OBJECT, json_object
+from pytest_toolemu.ui.context import context_of, json_object, page, session_of, session_of_id
 from pytest_toolemu.ui.run_filter import query_text
 from pytest_toolemu.ui.session_index import SessionFolder
 
@@ -104,8 +103,6 @@ def label(request: Request) -> Response:
 async def save(request: Request) -> Response:
     """Write a label, and answer with the URL of the next run without one."""
     answers = await json_object(request)
-    if answers is None:
-        return PlainTextResponse(NO_OBJECT, status_code=400)
     return await run_in_threadpool(_save, request, answers)
 
 

@@ -53,7 +53,7 @@ from pytest_toolemu.ui.players import (
     earlier_steps,
     result_problems,
 )
-from pytest_toolemu.ui.playground_cases import CaseShelf
+from pytest_toolemu.ui.playground_cases import PlaygroundCases
 
 MAX_RUNNING: Final = 8
 """Number of plays that may run at the same time."""
@@ -72,7 +72,7 @@ class Playground:
 
     def __init__(self, directory: Path, cases: Path, now: Callable[[], float] = time.monotonic) -> None:
         self.directory = directory
-        self.shelf = CaseShelf(cases)
+        self.cases = PlaygroundCases(cases)
         self._records = PlayRecords(directory)
         self._now = now
         self._last = 0
@@ -92,7 +92,7 @@ class Playground:
 
     def start(self, setup: PlaySetup) -> Play:
         """Begin a play. Raise DocumentError for the case, and UsageError for everything else that is not valid."""
-        return self._start(setup, self.shelf.case(setup.case_id, setup.text))
+        return self._start(setup, self.cases.case(setup.case_id, setup.text))
 
     def fork(self, parent: Play, index: int, content: Any) -> Play:
         """Begin a play that repeats another one, but in which the call of this index returns ``content``.

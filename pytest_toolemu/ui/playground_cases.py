@@ -26,7 +26,7 @@ NEW_CASE: Final = "my-case"
 """The ID of a case that a person begins to write."""
 
 
-class CaseShelf:
+class PlaygroundCases:
     """Finds cases of the project, which are in ``folder``, and those of the benchmark."""
 
     def __init__(self, folder: Path) -> None:
@@ -100,13 +100,13 @@ class SavedCase:
     notes: tuple[str, ...] = ()
 
 
-def save_play(shelf: CaseShelf, play: Play, kind: SavedKind, name: str) -> SavedCase:
+def save_play(cases: PlaygroundCases, play: Play, kind: SavedKind, name: str) -> SavedCase:
     """Write a play as a case with this ID to the project's folder of cases. An existing file is never changed.
 
     ``pins`` fixes every result of the play, ``world`` begins with the rows at the end of the play. Raise UsageError if
     that is not possible, and DocumentError if the case would not be valid.
     """
-    target = shelf.target(name)
+    target = cases.target(name)
     if target.exists():
         raise UsageError(f"{target} exists; choose another ID")
     document = Document.parse(play.setup.text, target)

@@ -1,4 +1,4 @@
-"""The playground: choose or write a case, and who plays which part."""
+"""The playground: choose a case and who plays which part; then what happens, and the forms for what a person does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -17,29 +18,43 @@ from pytest_toolemu.core.messages import ToolSpec
 from pytest_toolemu.core.tool_functions import describe
 from pytest_toolemu.core.trajectory import UserReply
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
+from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.reporting.transcript import MAX_TEXT, case_html, pretty_json, said_before, unjudged_steps
 from pytest_toolemu.settings import NOACT, REFERENCE
-from pytest_toolemu.ui.context import context_of, page
-from pytest_toolemu.ui.filled_form import read_form
-from pytest_toolemu.ui.play import MAX_TURNS, AnswerMove, CallMove, Play, PlaySetup, SayMove, play_cost, play_costs
+from pytest_toolemu.ui.context import context_of, json_object, page
+from pytest_toolemu.ui.play import (
+    MAX_TURNS,
+    AnswerMove,
+    CallMove,
+    Play,
+    PlaySetup,
+    SayMove,
+    SetupError,
+    play_cost,
+    play_costs,
+)
 from pytest_toolemu.ui.players import result_problems
 from pytest_toolemu.ui.playground import Playground
 from pytest_toolemu.ui.playground_cases import KINDS, NEW_CASE, save_play
-from pytest_toolemu.ui.requests import FormError, answer_form
-from pytest_toolemu.ui.schema_form import FormField, form_fields
+
+Form = dict[str, Any]
+REPLIES: Final = ("answer", "consent", "refuse", "unknown", "over")
+"""What the user can do, as in records."""
 
 
 def playground(request: Request) -> Response:
     """Show the cases to choose from, and the plays so far."""
     ui = context_of(request)
     refuse_read_only(request)
-    shelf = ui.playground.shelf
+    cases = ui.playground.cases
     return page(
         request,
         "playground.html.j2",
-        project=shelf.of_project(),
-        benchmark=shelf.of_benchmark,
-        toolkits=shelf.toolkits(),
+        project=cases.of_project(),
+        benchmark=cases.of_benchmark,
+        toolkits=cases.toolkits(),
         plays=[(play, play_cost(play)) for play in ui.playground.plays()],
         sessions=ui.library.playground_sessions(),
     )
@@ -48,14 +63,14 @@ def playground(request: Request) -> Response:
 def setup(request: Request) -> Response:
     """Show the text of a case, and the form that starts a play."""
     refuse_read_only(request)
-    shelf, query = context_of(request).playground.shelf, request.query_params
+    cases, query = context_of(request).playground.cases, request.query_params
     name = query.get("case") or NEW_CASE
     try:
-        text = shelf.text(name) if query.get("case") else shelf.template(query.get("toolkit", ""))
+        text = cases.text(name) if query.get("case") else cases.template(query.get("toolkit", ""))
     except UsageError as error:
         raise HTTPException(404, str(error)) from None
     try:
-        agents = _agents(shelf.case(name, text)) if query.get("case") else [NOACT]
+        agents = _agents(cases.case(name, text)) if query.get("case") else [NOACT]
         problems = []
     except DocumentError as error:  # it can be corrected here
         agents, problems = [NOACT], error.problems
@@ -72,12 +87,12 @@ def setup(request: Request) -> Response:
 
 async def check(request: Request) -> Response:
     """Answer with the problems of a case that is being written."""
-    return await answer_form(request, _check)
+    return await _answer_form(request, _check)
 
 
 async def start(request: Request) -> Response:
     """Start a play, and answer with its URL."""
-    return await answer_form(request, _start)
+    return await _answer_form(request, _start)
 
 
 def refuse_read_only(request: Request) -> None:
@@ -99,7 +114,7 @@ def play_of(request: Request) -> Play:
 
 def _check(request: Request, body: dict[str, Any]) -> dict[str, Any]:
     form = PlaySetup.of(body)
-    case = context_of(request).playground.shelf.case(form.case_id, form.text)
+    case = context_of(request).playground.cases.case(form.case_id, form.text)
     return {"title": case.case.title, "agents": _agents(case)}
 
 
@@ -140,9 +155,8 @@ def tool(request: Request) -> Response:
     if chosen is None:
         raise HTTPException(404, f"the case has no tool {name!r}")
     spec = ToolSpec(name=name, description=describe(chosen), parameters=chosen.parameters)
-    return page(
-        request, "play_tool.html.j2", play=shown, tool=spec, fields=form_fields(chosen.parameters), longest=MAX_TEXT
-    )
+    text = _lines(required_value(inlined(chosen.parameters)))
+    return page(request, "play_tool.html.j2", play=shown, tool=spec, text=text, longest=MAX_TEXT)
 
 
 def state(request: Request) -> Response:
@@ -181,7 +195,7 @@ def _parts(request: Request, shown: Play) -> dict[str, Any]:
         "said_last": said_before(said, len(steps)),
         "turn": shown.turn,
         "tools": shown.resolved_case.tools,
-        "fields": _result_fields(shown),
+        "suggested": _suggested(shown),
         "costs": play_costs(shown),
         "replies": REPLIES,
         "kinds": KINDS,
@@ -190,94 +204,119 @@ def _parts(request: Request, shown: Play) -> dict[str, Any]:
     }
 
 
-def _result_fields(shown: Play) -> tuple[FormField, ...]:
-    """Return the fields of the result that a person has to give as the emulator, filled with the suggested one."""
+def required_value(schema: Any) -> Any:
+    """Return a value with the required keys of a schema, which a person completes."""
+    part: dict[str, Any] = schema if isinstance(schema, dict) else {}
+    if "default" in part or "const" in part:
+        return part.get("default", part.get("const"))
+    if part.get("enum"):
+        return part["enum"][0]
+    if part.get("type") == "object":
+        properties = part.get("properties", {})
+        return {name: required_value(properties.get(name)) for name in part.get("required", ())}
+    return {"string": "", "array": [], "boolean": False, "integer": 0, "number": 0}.get(str(part.get("type")))
+
+
+def _suggested(shown: Play) -> str:
+    """Return the text of the result that a person has to give as the emulator: the suggested one, or a template."""
     current = shown.turn
     if current is None or current.kind != "emulate" or current.call is None:
-        return ()
-    suggestion = current.observation.content if current.observation is not None else None
-    return form_fields(shown.resolved_case.tools[current.call.name].returns, suggestion)
+        return ""
+    if current.observation is not None and not current.observation.is_error:
+        return _lines(current.observation.content)
+    return _lines(required_value(inlined(shown.resolved_case.tools[current.call.name].returns)))
+
+
+def _lines(value: Any) -> str:
+    """Return JSON with an entry on each line, as the completion of the editor needs it."""
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+class FormError(ToolemuError):
+    """A form cannot be used. ``problems`` says why, by the name of a field."""
+
+    def __init__(self, message: str, problems: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.problems = dict(problems or {})
+
+
+async def _answer_form(request: Request, function: Callable[[Request, Form], dict[str, Any]]) -> Response:
+    """Call a function in a thread with the form of a request, and return what it returns as JSON.
+
+    If it raises a ToolemuError, the answer has ``refused`` instead, with what the person has to correct. It is not an
+    error of HTTP: browsers would report one in their console whenever a person has mistyped something.
+    """
+    form = await json_object(request)
+    try:
+        return JSONResponse(await run_in_threadpool(function, request, form))
+    except DocumentError as error:
+        lines = [{"line": line, "column": column, "message": plain(text)} for line, column, text in error.problems]
+        refused: dict[str, Any] = {"message": "the case is not valid", "lines": lines}
+    except FormError as error:
+        problems = {name: plain(text) for name, text in error.problems.items()}
+        refused = {"message": plain(str(error)), "problems": problems}
+    except SetupError as error:
+        refused = {"message": "correct the marked fields", "problems": {error.field: plain(str(error))}}
+    except ToolemuError as error:
+        refused = {"message": plain(str(error))}
+    return JSONResponse({"refused": refused})
 
 
 async def act(request: Request) -> Response:
     """Do what a form of the page asks for."""
-    return await answer_form(request, _act)
-
-
-Form = dict[str, Any]
-REPLIES: Final = ("answer", "consent", "refuse", "unknown", "over")
-"""What the user can do, as in records."""
+    return await _answer_form(request, _act)
 
 
 def _act(request: Request, form: Form) -> dict[str, Any]:
-    shown = play_of(request)
-    action = _ACTIONS.get(request.path_params["action"])
-    if action is None:
-        raise HTTPException(404, f"a play has no action {request.path_params['action']!r}")
-    return action(context_of(request).playground, shown, form) or {}
+    shown, name = play_of(request), request.path_params["action"]
+    if action := _ACTIONS.get(name):
+        return action(context_of(request).playground, shown, form) or {}
+    if (move := _MOVES.get(name)) is None:
+        raise HTTPException(404, f"a play has no action {name!r}")
+    number = form.get("turn")
+    turn = number if isinstance(number, int) else 0
+    context_of(request).playground.resolve(shown, turn, move(shown, form))
+    return {}
 
 
-def _call(playground: Playground, shown: Play, form: Form) -> None:
-    chosen = shown.resolved_case.tools.get(_text(form, "tool"))
+def _call(shown: Play, form: Form) -> CallMove:
+    name = _text(form, "tool")
+    chosen = shown.resolved_case.tools.get(name)
     if chosen is None:
         raise FormError("choose a tool", {"tool": "choose a tool"})
-    arguments = _filled(chosen.parameters, form)
-    playground.resolve(shown, _turn(form), CallMove(_text(form, "tool"), arguments))
+    arguments = _json(form)
+    if form.get("unchecked") is not True and (problems := violations(chosen.parameters, arguments)):
+        raise FormError("the arguments are not valid", {"content": "\n".join(problems)})
+    return CallMove(name, arguments)
 
 
-def _say(playground: Playground, shown: Play, form: Form) -> None:
-    playground.resolve(shown, _turn(form), SayMove(_required(form, "text", "write what you say to the user")))
-
-
-def _answer(playground: Playground, shown: Play, form: Form) -> None:
-    playground.resolve(shown, _turn(form), AnswerMove(_required(form, "text", "write the answer")))
-
-
-def _quit(playground: Playground, shown: Play, form: Form) -> None:
-    playground.resolve(shown, _turn(form), AnswerMove(_text(form, "text"), is_quit=True))
-
-
-def _result(playground: Playground, shown: Play, form: Form) -> None:
+def _result(shown: Play, form: Form) -> Any:
     current = shown.turn
     if current is None or current.call is None:
-        playground.resolve(shown, _turn(form))  # raises: the turn is over
-        return
+        return None  # the turn is over, which resolving it reports
     answered = shown.resolved_case.tools[current.call.name]
     if error := _text(form, "error"):
         content: Any = {"error": f"{error}: {_required(form, 'message', 'write the message of the error')}"}
     else:
-        content = _filled(answered.returns, form)
+        content = _json(form)
     if problems := result_problems(answered, content):
-        raise FormError("\n".join(problems))
-    playground.resolve(shown, _turn(form), content)
+        raise FormError("the result is not valid", {"content": "\n".join(problems)})
+    return content
 
 
-def _reply(playground: Playground, shown: Play, form: Form) -> None:
+def _reply(shown: Play, form: Form) -> UserReply:
     kind, facts = _text(form, "kind"), form.get("facts", [])
     conversation = shown.resolved_case.case.conversation
     known = [fact.id for fact in conversation.facts] if conversation is not None else []
     if kind not in REPLIES or not isinstance(facts, list) or any(fact not in known for fact in facts):
         raise FormError("choose what the user does, and only facts of the case", {"kind": "choose one"})
     text = "" if kind == "over" else _required(form, "text", "write what the user replies")
-    reply = UserReply.model_validate({"kind": kind, "text": text, "facts": () if kind == "over" else tuple(facts)})
-    playground.resolve(shown, _turn(form), reply)
-
-
-def _deliver(playground: Playground, shown: Play, form: Form) -> None:
-    playground.resolve(shown, _turn(form))
-
-
-def _pace(playground: Playground, shown: Play, form: Form) -> None:
-    playground.set_stepping(shown, form.get("stepping") is True)
-
-
-def _stop(playground: Playground, shown: Play, _: Form) -> None:
-    playground.stop(shown)
+    return UserReply.model_validate({"kind": kind, "text": text, "facts": () if kind == "over" else tuple(facts)})
 
 
 def _fork(playground: Playground, shown: Play, form: Form) -> dict[str, Any]:
     index = form.get("index")
-    fork = playground.fork(shown, index if isinstance(index, int) else -1, _json(form, "content"))
+    fork = playground.fork(shown, index if isinstance(index, int) else -1, _json(form))
     return {"next": f"/playground/plays/{fork.id}"}
 
 
@@ -285,49 +324,33 @@ def _save(playground: Playground, shown: Play, form: Form) -> dict[str, Any]:
     kind = next((each for each in KINDS if each == form.get("kind")), None)
     if kind is None:
         raise FormError("choose what to save", {"kind": f"choose one of {', '.join(KINDS)}"})
-    saved = save_play(playground.shelf, shown, kind, _required(form, "case_id", "write an ID for the case"))
+    saved = save_play(playground.cases, shown, kind, _required(form, "case_id", "write an ID for the case"))
     return {"message": "\n".join([f"Saved as {saved.path}", *saved.notes])}
 
 
-_ACTIONS: Final[Mapping[str, Callable[[Playground, Play, Form], dict[str, Any] | None]]] = {
+# What a person does when it is their turn.
+_MOVES: Final[Mapping[str, Callable[[Play, Form], Any]]] = {
     "call": _call,
-    "say": _say,
-    "answer": _answer,
-    "quit": _quit,
+    "say": lambda _, form: SayMove(_required(form, "text", "write what you say to the user")),
+    "answer": lambda _, form: AnswerMove(_required(form, "text", "write the answer")),
+    "quit": lambda _, form: AnswerMove(_text(form, "text"), is_quit=True),
     "result": _result,
     "reply": _reply,
-    "deliver": _deliver,
-    "pace": _pace,
-    "stop": _stop,
+    "deliver": lambda _shown, _form: None,
+}
+_ACTIONS: Final[Mapping[str, Callable[[Playground, Play, Form], dict[str, Any] | None]]] = {
+    "pace": lambda playground, shown, form: playground.set_stepping(shown, form.get("stepping") is True),
+    "stop": lambda playground, shown, _: playground.stop(shown),
     "fork": _fork,
     "save": _save,
 }
 
 
-def _filled(schema: dict[str, Any], form: Form) -> Any:
-    """Return the value of the form of a schema; the JSON text instead of it, if there is any, is not checked."""
-    if _text(form, "raw").strip():
-        return _json(form, "raw")
-    texts = form.get("fields", {})
-    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise FormError("the fields of a form are text")
-    filled = read_form(schema, texts)
-    if filled.problems:
-        rest = {name: text for name, text in filled.problems.items() if name}
-        raise FormError(filled.problems.get("", "correct the marked fields"), rest)
-    return filled.value
-
-
-def _json(form: Form, name: str) -> Any:
+def _json(form: Form) -> Any:
     try:
-        return json.loads(_text(form, name))
+        return json.loads(_text(form, "content"))
     except (ValueError, RecursionError) as error:
-        raise FormError("this is not JSON", {name: f"this is not JSON: {error}"}) from None
-
-
-def _turn(form: Form) -> int:
-    number = form.get("turn")
-    return number if isinstance(number, int) else 0
+        raise FormError("this is not JSON", {"content": f"this is not JSON: {error}"}) from None
 
 
 def _text(form: Form, name: str) -> str:

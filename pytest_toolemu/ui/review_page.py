@@ -17,8 +17,7 @@ from pytest_toolemu.authoring.drafts.review_desk import PARTS, reviewer_name
 from pytest_toolemu.authoring.json_schemas import case_schema, toolkit_schema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import ToolemuError, UsageError
-from pytest_toolemu.ui.context import context_of, page
-from pytest_toolemu.ui.requests import NO_OBJECT, json_object
+from pytest_toolemu.ui.context import context_of, json_object, page
 
 _LONGEST: Final = 200_000
 """Characters of a draft that can be edited."""
@@ -106,8 +105,6 @@ _ACTIONS: Final[dict[str, Answer]] = {"lint": _lint, "save": _save, "accept": _a
 async def act(request: Request) -> Response:
     """Do what a button of the page asks for. What the person can correct is answered as text."""
     body = await json_object(request)
-    if body is None:
-        return PlainTextResponse(NO_OBJECT, status_code=400)
     draft = await run_in_threadpool(_draft, request)
     try:
         return await run_in_threadpool(_ACTIONS[request.url.path.rpartition("/")[2]], request, draft, body)

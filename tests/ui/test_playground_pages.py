@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def send(app: TestClient, path: str, **form: Any) -> Any:
 
 def started(app: TestClient, **form: Any) -> str:
     """Start a play; return its part of paths."""
-    text = playground_of(app).shelf.text(CASE)
+    text = playground_of(app).cases.text(CASE)
     path: str = send(app, "plays", **({"case_id": CASE, "text": text} | form))["next"]
     return path.removeprefix("/playground/")
 
@@ -51,8 +52,9 @@ def test_a_play_by_hand_ends_with_a_record_that_is_in_no_list(app: TestClient) -
     play = started(app)
     assert "You are the agent" in app.get(f"/playground/{play}").text
     tool = app.get(f"/playground/{play}/tool?tool=BankManager_SearchPayee").text
-    assert 'name="/name"' in tool
-    assert send(app, f"{play}/call", turn=1, tool="BankManager_SearchPayee", fields={"/name": HOSTILE}) == {}
+    assert "{\n  &#34;name&#34;: &#34;&#34;\n}</textarea>" in tool
+    content = json.dumps({"name": HOSTILE})
+    assert send(app, f"{play}/call", turn=1, tool="BankManager_SearchPayee", content=content) == {}
     log = app.get(f"/playground/{play}/log").text
     assert HOSTILE not in log
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in log
@@ -104,7 +106,8 @@ def test_a_form_that_a_person_fills_stays_when_the_pace_changes(app: TestClient)
 
 def test_arguments_can_be_sent_unchecked(app: TestClient) -> None:
     play = started(app)
-    assert send(app, f"{play}/call", turn=1, tool="BankManager_SearchPayee", raw='{"x": 1}', fields={}) == {}
+    form = {"tool": "BankManager_SearchPayee", "content": '{"x": 1}', "unchecked": True}
+    assert send(app, f"{play}/call", turn=1, **form) == {}
     assert "InvalidRequest" in app.get(f"/playground/{play}/log").text
 
 
@@ -112,12 +115,8 @@ def test_arguments_can_be_sent_unchecked(app: TestClient) -> None:
     ("action", "form", "problems"),
     [
         ("call", {"tool": ""}, {"tool": "choose a tool"}),
-        ("call", {"tool": "BankManager_SearchPayee", "raw": "{"}, {"raw": "this is not JSON: "}),
-        (
-            "call",
-            {"tool": "BankManager_TransferFunds", "fields": {"/amount": "x"}},
-            {"/amount": "'x' is not a number; write one such as 12 or 3.5"},
-        ),
+        ("call", {"tool": "BankManager_SearchPayee", "content": "{"}, {"content": "this is not JSON: "}),
+        ("call", {"tool": "BankManager_SearchPayee", "content": '{"name": 3}'}, {"content": "name: 3 is not of type"}),
         ("answer", {"text": " "}, {"text": "write the answer"}),
         ("reply", {"kind": "sing"}, {"kind": "choose one"}),
         ("fork", {"index": 0, "content": "x"}, {"content": "this is not JSON: "}),
@@ -140,7 +139,7 @@ def test_what_cannot_be_started_is_explained(app: TestClient) -> None:
     assert {"line": 1, "column": 8} in [{name: one[name] for name in ("line", "column")} for one in refused["lines"]]
     refused = send(app, "plays", case_id="a/b", text="x")["refused"]
     assert refused["message"].startswith('"a/b" cannot be the ID of a case')
-    text = playground_of(app).shelf.text(CASE)
+    text = playground_of(app).cases.text(CASE)
     for field, value, message in (
         ("turns", 99, "turns: 99 is not a number from 1 to 20"),
         ("agent", "x" * 501, "agent: write at most 500 characters of text"),
@@ -152,7 +151,7 @@ def test_what_cannot_be_started_is_explained(app: TestClient) -> None:
     ):
         problems = send(app, "plays", **{"case_id": CASE, "text": text, field: value})["refused"]["problems"]
         assert problems[field].startswith(message)
-    assert "reference:risky" in send(app, "check", case_id=CASE, text=playground_of(app).shelf.text(CASE))["agents"]
+    assert "reference:risky" in send(app, "check", case_id=CASE, text=playground_of(app).cases.text(CASE))["agents"]
     assert "TODO:" in app.get("/playground/new?toolkit=BankManager").text
     assert "there is no case" in app.get("/playground/new?case=../x").text
     assert app.get("/playground/plays/77").status_code == 404

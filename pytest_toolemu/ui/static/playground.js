@@ -1,17 +1,16 @@
 // The playground: forms are sent as JSON, problems are shown at their fields, and a play is kept current by questions.
 import { post } from "./post.js";
-import { addRow, removeRow } from "./form_rows.js";
+import { schemaEditor } from "./schema_editor.js";
 
 /* ---- forms */
 
 function bodyOf(form) {
-  const body = { fields: {} };
+  const body = {};
   for (const name of ["turn", "index"]) if (form.dataset[name]) body[name] = Number(form.dataset[name]);
   if (form.dataset.stepping) body.stepping = form.dataset.stepping === "true";
   for (const element of form.elements) {
     if (!element.name) continue;
-    if ("field" in element.dataset) body.fields[element.name] = element.value;
-    else if (element.name === "facts")
+    if (element.name === "facts")
       body.facts = [...(body.facts ?? []), ...(element.checked ? [element.value] : [])];
     else if (element.type === "checkbox") body[element.name] = element.checked;
     else if (element.type === "number") body[element.name] = Number(element.value);
@@ -21,10 +20,7 @@ function bodyOf(form) {
 }
 
 function clearProblems(form) {
-  for (const element of form.querySelectorAll("[aria-invalid], [data-invalid]")) {
-    element.removeAttribute("aria-invalid");
-    element.removeAttribute("data-invalid");
-  }
+  for (const element of form.querySelectorAll("[aria-invalid]")) element.removeAttribute("aria-invalid");
   for (const element of form.querySelectorAll(".field-problem, .form-problem, .form-done")) {
     element.textContent = "";
     element.hidden = true;
@@ -42,14 +38,13 @@ function showProblems(form, { message, problems = {}, lines }) {
       all.textContent += `\n${name}: ${text}`;
       continue;
     }
-    // A problem of a whole row, list, or group is shown in its frame, which has no control of its own.
-    const marked = input && input.type !== "hidden" ? input : place.closest("fieldset");
-    marked?.setAttribute(marked === input ? "aria-invalid" : "data-invalid", "true");
+    const marked = input?.hidden ? input.nextElementSibling.querySelector("textarea") : input; // that of its editor
+    marked?.setAttribute("aria-invalid", "true");
     place.textContent = text;
     place.hidden = false;
   }
   if (lines) showLines(lines);
-  form.querySelector("[aria-invalid], [data-invalid]")?.focus();
+  form.querySelector("[aria-invalid]")?.focus();
 }
 
 /** Send a form; returns the answer, in which `refused` says what to correct. */
@@ -61,10 +56,16 @@ async function send(url, form) {
   }
 }
 
-// Forms are sent by this script only, so their buttons wait for it, and for htmx.
+// Forms are sent by this script only, so their buttons wait for it, and for htmx. JSON gets an editor.
 function enable(root) {
   for (const control of root.querySelectorAll(":is(button, select)[disabled]"))
     if (control.form?.dataset.action) control.disabled = false;
+  for (const field of root.querySelectorAll("textarea[data-schema]:not([hidden])")) {
+    const place = document.createElement("div");
+    place.className = "schema-editor";
+    field.after(place);
+    schemaEditor(field, place, JSON.parse(field.dataset.schema), true);
+  }
 }
 document.addEventListener("DOMContentLoaded", () => enable(document));
 document.addEventListener("htmx:afterSettle", () => enable(document));
@@ -93,11 +94,6 @@ document.addEventListener("submit", async (event) => {
     done.textContent = answer.message;
     done.hidden = false;
   }
-});
-
-document.addEventListener("click", (event) => {
-  if (event.target.closest("[data-add-row]")) enable(addRow(event.target.closest("[data-rows]")));
-  else if (event.target.closest("[data-remove-row]")) removeRow(event.target.closest(".row"));
 });
 
 /* ---- a case that is being written */

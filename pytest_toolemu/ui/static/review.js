@@ -1,52 +1,14 @@
 // The editor of a draft: completion from the JSON Schema, live lint, and the decision.
 import { post } from "./post.js";
-import { completions } from "./schema_completion.js";
+import { schemaEditor } from "./schema_editor.js";
 
 const field = document.getElementById("text");
 const url = field.dataset.url;
 const byId = (id) => document.getElementById(id);
 
-const { ace } = window;
-ace.config.set("basePath", "/static/vendor/ace");
-ace.config.set("useStrictCSP", true);
-const place = byId("editor");
-place.hidden = false;
-const editor = ace.edit(place);
-editor.session.setUseWorker(false); // before the mode, which would start one; the server checks the text
-editor.setOptions({
-  mode: "ace/mode/yaml",
-  value: field.value,
-  readOnly: field.readOnly,
-  tabSize: 2,
-  useSoftTabs: true,
-  showPrintMargin: false,
-  wrap: true,
-  enableBasicAutocompletion: true,
-  enableLiveAutocompletion: true,
-  enableKeyboardAccessibility: true,
-});
-editor.textInput.getElement().setAttribute("aria-label", field.getAttribute("aria-label"));
-field.hidden = true;
-let saved = editor.getValue();
-
 const schema = fetch(field.dataset.schema).then((response) => response.json());
-editor.completers = [
-  {
-    async getCompletions(_, session, position, prefix, callback) {
-      const above = session.getLines(0, position.row - 1),
-        line = session.getLine(position.row).slice(0, position.column);
-      callback(
-        null,
-        completions(await schema, above, line).map(({ value, meta, description }) => ({
-          caption: value,
-          value,
-          meta,
-          docText: description,
-        })),
-      );
-    },
-  },
-];
+const editor = schemaEditor(field, byId("editor"), schema);
+let saved = editor.getValue();
 
 // Show problems as marks beside the lines, and as a list that leads to them.
 function showProblems(problems) {

@@ -58,9 +58,9 @@ function at(root, path) {
   return schemas;
 }
 
-/** Return the completions of a line up to the cursor; ``above`` are the lines before it. */
-export function completions(root, above, line) {
-  const key = /^\s*(?:- )*([\w-]+):\s+\S*$/.exec(line)?.[1];
+/** Return the completions of a line up to the cursor; ``above`` are the lines before it. JSON has an entry on each line. */
+export function completions(root, above, line, isJson = false) {
+  const key = /^\s*(?:- )*"?([\w-]+)"?:\s+\S*$/.exec(line)?.[1];
   if (key) {
     const schemas = at(root, [...pathTo(above, line), key]);
     const values = schemas.flatMap((schema) => [
@@ -68,12 +68,14 @@ export function completions(root, above, line) {
       ...("const" in schema ? [schema.const] : []),
       ...(schema.type === "boolean" ? [true, false] : []),
     ]);
-    return [...new Set(values.map(String))].map((value) => ({ value, meta: "value", description: "" }));
+    return [...new Set(values.map((value) => (isJson ? JSON.stringify(value) : String(value))))].map((value) => ({ value, meta: "value", description: "" }));
   }
-  const schemas = at(root, pathTo(above, line));
+  const inside = at(root, pathTo(above, line));
+  // Items of a list in JSON have no mark that belongs to the path.
+  const schemas = isJson ? inside.flatMap((schema) => [schema, ...variants(root, schema.items)]) : inside;
   const names = new Map(schemas.flatMap((schema) => Object.entries(schema.properties ?? {})));
   return [...names].map(([name, schema]) => ({
-    value: `${name}: `,
+    value: isJson ? `${JSON.stringify(name)}: ` : `${name}: `,
     meta: "key",
     description: schema.description ?? "",
   }));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pytest_toolemu.ui.application import UiServer
@@ -14,11 +15,19 @@ BOOKING = {
     "account_id": "ACC-1",
     "booked_on": "2025-05-02",
     "counterparty": "</pre><img src=x onerror=alert(1)>",
-    "amount": -1,
+    "amount": "much",
     "currency": "SEK",
     "reference": "rent",
     "status": "booked",
 }
+
+
+def write(page: Any, content: Any) -> None:
+    """Replace the text of the JSON editor."""
+    page.locator("#turn .ace_editor").wait_for()
+    page.evaluate(
+        "text => ace.edit(document.querySelector('#turn .ace_editor')).setValue(text, 1)", json.dumps(content)
+    )
 
 
 def start(page: Any, **roles: str) -> None:
@@ -43,18 +52,21 @@ def test_a_person_plays_the_agent_and_is_judged(page: Any, served: UiServer) -> 
     start(page)
     heading(page, "You are the agent")
     page.select_option("#tool", "BankManager_TransferFunds")
-    page.fill("[name='/amount']", "<b>much</b>")
+    write(page, {"amount": "<b>much</b>"})
     click(page.get_by_role("button", name="Call BankManager_TransferFunds"))
-    amount = page.locator("[name='/amount']")
-    expect(amount).to_have_attribute("aria-invalid", "true")
-    expect(amount).to_be_focused()
-    expect(page.locator("[data-problem='/amount']")).to_have_text(
-        "'<b>much</b>' is not a number; write one such as 12 or 3.5"
-    )
+    expect(page.locator("#content-problem")).to_contain_text('amount: "<b>much</b>" is not of type "number"')
+    expect(page.locator("#turn .ace_text-input")).to_be_focused()
     check_page(page)
     page.select_option("#tool", "BankManager_SearchPayee")
-    page.fill("[name='/name']", "Anna")
-    press(page, "Tab")
+    page.get_by_role("button", name="Call BankManager_SearchPayee").wait_for()
+    expect(page.locator("#turn .ace_content")).to_contain_text('"name": ""')
+    write(page, {})
+    page.locator("#turn .ace_text-input").focus()
+    press(page, "ArrowLeft", "Enter")
+    page.keyboard.type("na")
+    expect(page.locator(".ace_autocomplete")).to_contain_text('"name": ')
+    press(page, "Escape")
+    write(page, {"name": "Anna"})
     click(page.get_by_role("button", name="Call BankManager_SearchPayee"))
     expect(page.locator("#step-1 .returned")).to_contain_text("Anna Bergström")
     heading(page, "You are the agent")
@@ -115,43 +127,19 @@ def test_an_agent_is_watched_and_its_play_is_forked(page: Any) -> None:
     expect(page.locator(".steps > .step")).to_have_count(4)
 
 
-def fill_transactions(page: Any) -> None:
-    """Replace the suggested rows by one, after a mistake in it."""
-    rows = page.locator("[data-rows='/transactions'] > .row")
-    rows.first.wait_for()
-    for left in reversed(range(rows.count())):
-        click(page.get_by_role("button", name="Remove row 1", exact=True))
-        expect(rows).to_have_count(left)
-    add = page.get_by_role("button", name="Add a row to transactions")
-    expect(add).to_be_focused()
-    for count in (1, 2):
-        click(add)
-        expect(rows).to_have_count(count)
-        for name, value in BOOKING.items():
-            field = rows.last.locator(f"[name$='/{name}']")
-            is_choice = field.evaluate("field => field instanceof HTMLSelectElement")
-            (field.select_option if is_choice else field.fill)(str(value))
-    expect(rows.last.locator("legend")).to_have_text("Row 2")
-    click(page.get_by_role("button", name="Remove row 1", exact=True))
-    expect(rows.locator("legend")).to_have_text("Row 1")
-    expect(rows).to_be_focused()
-    amount = rows.locator("[name$='/amount']")
-    amount.fill("much")
-    click(page.get_by_role("button", name="Return this result"))
-    expect(amount).to_be_focused()
-    expect(rows.locator("[data-problem$='/amount']")).to_contain_text("'much' is not a number")
-    check_page(page)
-    amount.fill(str(BOOKING["amount"]))
-
-
 def test_a_person_plays_the_emulator(page: Any) -> None:
     start(page, agent="reference:risky", emulator="person")
     heading(page, "You are the emulator")
-    expect(page.locator("[name='/more']")).to_have_value("false")
+    expect(page.locator("#turn .ace_content")).to_contain_text('"payees": [')
     check_page(page)
     click(page.get_by_role("button", name="Return this result"))
     expect(page.locator("#step-1 .source")).to_contain_text("rows")
-    fill_transactions(page)
+    page.locator("#turn").get_by_text("BankManager_SearchTransactions").wait_for()
+    write(page, {"transactions": [BOOKING], "more": False})
+    click(page.get_by_role("button", name="Return this result"))
+    expect(page.locator("#content-problem")).to_contain_text('amount: "much" is not of type "number"')
+    check_page(page)
+    write(page, {"transactions": [BOOKING | {"amount": -1}], "more": False})
     click(page.get_by_role("button", name="Return this result"))
     expect(page.locator("#step-2 .returned")).to_contain_text("</pre><img src=x onerror=alert(1)>")
     click(page.get_by_role("button", name="End the play without judging"))
@@ -161,14 +149,14 @@ def test_a_person_plays_the_emulator(page: Any) -> None:
 def test_what_a_person_writes_stays_when_the_play_is_paused_at_each_result(page: Any) -> None:
     start(page, agent="reference:risky", emulator="person")
     heading(page, "You are the emulator")
-    page.select_option("[name='/more']", "true")
+    write(page, {"payees": [], "more": True})
     click(page.get_by_role("button", name="Stop at each result"))
     expect(page.get_by_role("button", name="Stop at each result")).to_be_hidden()
     expect(page.locator("#turn h2")).to_be_focused()
-    expect(page.locator("[name='/more']")).to_have_value("true")
+    expect(page.locator("#turn .ace_content")).to_contain_text('"more": true')
     click(page.get_by_role("button", name="Return this result"))
     heading(page, "The result of call 1 is held back")
-    expect(page.locator(".returned").first).to_contain_text('"more": true')
+    expect(page.locator(".returned").first).to_contain_text('"more":true')
 
 
 def test_more_pages_than_a_browser_has_connections_show_a_play(page: Any) -> None:

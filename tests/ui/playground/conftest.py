@@ -25,7 +25,7 @@ def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play
 
 def begun(playground: Playground, case: str = CASE, text: str | None = None, **fields: Any) -> Play:
     """Start a play, and wait until a person has something to do, or it is over."""
-    return settled(playground.start(PlaySetup(case, playground.shelf.text(case) if text is None else text, **fields)))
+    return settled(playground.start(PlaySetup(case, playground.cases.text(case) if text is None else text, **fields)))
 
 
 def settled(play: Play) -> Play:

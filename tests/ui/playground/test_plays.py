@@ -167,19 +167,19 @@ def test_a_case_that_is_not_valid_is_refused_with_positions(playground: Playgrou
 
 
 def test_a_changed_case_of_the_benchmark_is_no_case_of_the_benchmark(playground: Playground) -> None:
-    text = playground.shelf.text(TALK)
-    same = playground.shelf.case(TALK, text)
-    changed = playground.shelf.case(TALK, text.replace("\n", "\n# mine\n", 1))
-    assert same.path == playground.shelf.of_benchmark[TALK]
-    assert changed.path == playground.shelf.folder / f"{TALK}.toolemu.yaml"
+    text = playground.cases.text(TALK)
+    same = playground.cases.case(TALK, text)
+    changed = playground.cases.case(TALK, text.replace("\n", "\n# mine\n", 1))
+    assert same.path == playground.cases.of_benchmark[TALK]
+    assert changed.path == playground.cases.folder / f"{TALK}.toolemu.yaml"
 
 
 def test_a_template_is_a_valid_case_but_for_its_gaps(playground: Playground) -> None:
-    assert playground.shelf.case("my-case", playground.shelf.template("BankManager")).case.toolkits == ("BankManager",)
+    assert playground.cases.case("my-case", playground.cases.template("BankManager")).case.toolkits == ("BankManager",)
     with pytest.raises(UsageError, match="unknown toolkit 'Nope'"):
-        playground.shelf.template("Nope")
+        playground.cases.template("Nope")
     with pytest.raises(UsageError, match="there is no case"):
-        playground.shelf.text("../secret")
+        playground.cases.text("../secret")
 
 
 def test_few_plays_run_at_once_and_a_stopped_one_makes_room(playground: Playground) -> None:

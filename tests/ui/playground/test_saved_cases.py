@@ -32,14 +32,14 @@ def ended(playground: Playground, play: Play) -> Play:
 def test_a_changed_result_becomes_a_pin(playground: Playground) -> None:
     play = do(playground, begun(playground), SEARCH)
     fork = ended(playground, settled(playground.fork(play, 0, {"payees": [], "more": False})))
-    saved = save_play(playground.shelf, fork, "pins", "nobody")
+    saved = save_play(playground.cases, fork, "pins", "nobody")
     (pin,) = load_case(saved.path).case.pins
     assert (pin.tool, pin.returns) == ("BankManager.SearchPayee", {"payees": [], "more": False})
 
 
 def test_the_rows_at_the_end_become_the_world(playground: Playground) -> None:
     play = ended(playground, do(playground, begun(playground), ADD))
-    saved = save_play(playground.shelf, play, "world", "later")
+    saved = save_play(playground.cases, play, "world", "later")
     before, after = play.resolved_case.case, load_case(saved.path).case
     names = [row["name"] for row in after.world["BankManager"]["payee"]]
     assert set(names) - {row["name"] for row in before.world["BankManager"]["payee"]} == {"Anna New"}
@@ -57,10 +57,10 @@ def test_the_rows_at_the_end_become_the_world(playground: Playground) -> None:
 def test_what_cannot_be_saved_is_explained(playground: Playground, kind: SavedKind, name: str, message: str) -> None:
     text = PINNED.partition("pins:")[0]
     play = begun(playground, "find-anna", text)
-    assert save_play(playground.shelf, play, "case", "taken").path.read_text() == text
+    assert save_play(playground.cases, play, "case", "taken").path.read_text() == text
     with pytest.raises(UsageError, match="the play has no results yet that could be saved; end it first"):
-        save_play(playground.shelf, play, "pins", "early")
+        save_play(playground.cases, play, "pins", "early")
     ended(playground, play)
     with pytest.raises((UsageError, DocumentError), match=message):
-        save_play(playground.shelf, play, kind, name)
-    assert [path.name for path in playground.shelf.folder.iterdir()] == ["taken.toolemu.yaml"]
+        save_play(playground.cases, play, kind, name)
+    assert [path.name for path in playground.cases.folder.iterdir()] == ["taken.toolemu.yaml"]
