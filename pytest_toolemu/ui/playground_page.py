@@ -20,7 +20,6 @@ from pytest_toolemu.core.trajectory import UserReply
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined
-from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.reporting.transcript import MAX_TEXT, case_html, pretty_json, said_before, unjudged_steps
 from pytest_toolemu.settings import NOACT, REFERENCE
 from pytest_toolemu.ui.context import context_of, json_object, page
@@ -250,15 +249,14 @@ async def _answer_form(request: Request, function: Callable[[Request, Form], dic
     try:
         return JSONResponse(await run_in_threadpool(function, request, form))
     except DocumentError as error:
-        lines = [{"line": line, "column": column, "message": plain(text)} for line, column, text in error.problems]
+        lines = [{"line": line, "column": column, "message": text} for line, column, text in error.problems]
         refused: dict[str, Any] = {"message": "the case is not valid", "lines": lines}
     except FormError as error:
-        problems = {name: plain(text) for name, text in error.problems.items()}
-        refused = {"message": plain(str(error)), "problems": problems}
+        refused = {"message": str(error), "problems": error.problems}
     except SetupError as error:
-        refused = {"message": "correct the marked fields", "problems": {error.field: plain(str(error))}}
+        refused = {"message": "correct the marked fields", "problems": {error.field: str(error)}}
     except ToolemuError as error:
-        refused = {"message": plain(str(error))}
+        refused = {"message": str(error)}
     return JSONResponse({"refused": refused})
 
 

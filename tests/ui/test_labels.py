@@ -108,7 +108,7 @@ def test_a_label_is_saved_although_the_session_has_gained_records_meanwhile(app:
     query = QUERY.replace("sample=3", "sample=50")
     text = app.get(f"/label/{SESSION}?{query}&at=1").text
     url, trajectory = (text.partition(f'data-{name}="')[2].partition('"')[0] for name in ("url", "trajectory"))
-    for number in range(5, 15):
+    for number in range(5, 25):
         RunStore(tmp_path / "runs" / SESSION).put(run(f"case-{number}"))
     assert trajectory not in app.get(unescape(url)).text, "the run has another place in the sample"
     headers = {"x-csrf-token": rules_of(app).csrf}
