@@ -388,7 +388,7 @@ def test_a_watched_file_belongs_to_the_identity(tmp_path: Path) -> None:
         ("a2a: http://a/\nheaders: {'X Y': a}\n", "2:11: 'X Y' is not the name of a header; write letters, digits, and hyphens"),
         (
             "a2a: http://a/\nheaders: {X: 'Bearer ${DESK}\u2026'}\n",
-            "the header 'X' cannot be 'Bearer [DESK redacted]\u2026', because a header is one line of Latin-1 text; correct "
+            "the header 'X' cannot be 'Bearer open-sesame-open-sesame\u2026', because a header is one line of Latin-1 text; correct "
             "the value, or send it in the body",
         ),
         ('a2a: http://a/\nheaders: {X: "a\\n"}\n', "the header 'X' cannot be 'a\\n', because"),

@@ -23,7 +23,7 @@ import pytest_toolemu
 from pytest_toolemu.agents.react_text import read_turn, text_before_decision
 from pytest_toolemu.authoring.importers.trajectories import invented_calls
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.redaction import redact, secrets
+from pytest_toolemu.formats.redaction import Redactor
 from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.formats.yaml_document import Document
 from pytest_toolemu.reporting.comparison import code_span
@@ -105,7 +105,9 @@ EXPRESSIONS = {place: (pattern, methods) for place, pattern, methods in expressi
 
 def test_expressions_are_found() -> None:
     assert len(EXPRESSIONS) > 60
-    assert {"pytest_toolemu.formats.redaction._COMMAND", "pytest_toolemu.agents.react_text._LABEL"} <= set(EXPRESSIONS)
+    assert {"pytest_toolemu.formats.visible_text._COMMAND", "pytest_toolemu.agents.react_text._LABEL"} <= set(
+        EXPRESSIONS
+    )
 
 
 @pytest.mark.parametrize("place", EXPRESSIONS)
@@ -127,9 +129,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "ReAct turn": lambda text: read_turn(text, quits=True),
     "ReAct thought": text_before_decision,
     "import of trajectories": invented_calls,
-    "redaction": lambda text: redact(
-        text, secrets({"A_KEY": '/it\'s\\\\a "key"&', "B_KEY": "sk-1234567890", "C_KEY": "ab"})
-    ),
+    "redaction": Redactor({'/it\'s\\\\a "key"&': "A_KEY", "sk-123456789-123456789": "B_KEY"}),
 }
 HOSTILE = {
     "newlines": "\n",
@@ -141,7 +141,7 @@ HOSTILE = {
     "backslashes": "\\",
     "encoded": "%25",
     "entities": "&amp;",
-    "half a key": "sk-123456789",
+    "half a key": "sk-123456789-123",
     "context": "key: key ",
     "escapes": "\x1b[",
     "directions": "\u202e",

@@ -12,6 +12,7 @@ from pytest_toolemu.core.toolkit import NAME, SUFFIX, Toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
+from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, dump
@@ -76,7 +77,7 @@ def check_text(path: Path, text: str) -> Toolkit:
 def toolkit_text(path: Path, toolkit: Mapping[str, Any], origin: str) -> str:
     """Return the content of the file, with comments."""
     head = {key: value for key, value in toolkit.items() if key != "tools"}
-    source = visible(" ".join(truncated(origin, _ORIGIN_LENGTH).split()))
+    source = redact(visible(" ".join(truncated(origin, _ORIGIN_LENGTH).split())))
     lines = [
         f"# yaml-language-server: $schema={schema_reference(path, 'toolkit')}",
         f"# {counted(len(toolkit['tools']), 'tool')} of {source}.",
