@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from pytest_toolemu.cli.common import out
 
+_SET_BY_SCRIPT: Final = ("--toolemu-shard", "--toolemu-run-dir", "--toolemu-resume")
 
-def slurm(  # noqa: PLR0913, PLR0917 - each is an option
+
+def slurm(
     options: Annotated[
         list[str], typer.Argument(help="Options and paths for pytest, after '--'.", metavar="-- PYTEST")
     ],
@@ -19,60 +23,48 @@ def slurm(  # noqa: PLR0913, PLR0917 - each is an option
         Path, typer.Option(help="Folder on a shared file system, for scripts, logs, shards, and the merged session.")
     ],
     shards: Annotated[int, typer.Option(min=1, help="Number of shards; each is one task of the array.")] = 8,
-    at_once: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of tasks that run at once; default: no limit.")
-    ] = None,
-    partition: Annotated[str | None, typer.Option(help="Partition of the cluster.")] = None,
-    time: Annotated[
-        str | None, typer.Option(help="Time limit of a task, such as 4:00:00; an unfinished task is requeued.")
-    ] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory of a task, such as 64G.")] = None,
-    cpus: Annotated[int | None, typer.Option(min=1, help="CPUs of a task.")] = None,
-    gpus: Annotated[
-        int | None, typer.Option(min=1, help="GPUs of a task, for models that the task serves itself.")
-    ] = None,
-    module: Annotated[list[str] | None, typer.Option(help="Environment module to load; may be repeated.")] = None,
-    venv: Annotated[
-        Path | None, typer.Option(help="Virtual environment of the tasks; default: the Python that runs this command.")
-    ] = None,
-    restarts: Annotated[
-        int, typer.Option(min=0, help="Maximum number of times that a task is requeued after its time limit.")
-    ] = 3,
     sbatch: Annotated[
-        list[str] | None, typer.Option(help="Additional option of sbatch, such as --account=lab; may be repeated.")
-    ] = None,
-    submit: Annotated[bool, typer.Option("--submit", help="Submit both jobs with sbatch.")] = False,
+        str, typer.Option(help="Options of sbatch, such as '--partition=gpu --time=4:00:00 --gpus=2'.")
+    ] = "",
+    setup: Annotated[
+        str, typer.Option(help="Shell command that each job runs first, such as 'module load cuda/12.4'.")
+    ] = "",
 ) -> None:
     """Write a Slurm job array with one task for each shard, and a job that merges the shards and decides the gates.
 
     A task that is preempted, or whose node fails, is requeued and resumes with the unfinished cases.
     """
-    from pytest_toolemu.cli import slurm_scripts
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    job = slurm_scripts.SlurmJob(
-        into=into.absolute(),
-        folder=Path.cwd(),
-        options=tuple(options),
-        shards=shards,
-        at_once=at_once,
-        partition=partition,
-        time=time,
-        memory=memory,
-        cpus=cpus,
-        gpus=gpus,
-        modules=tuple(module or ()),
-        venv=venv and venv.absolute(),
-        restarts=restarts,
-        others=tuple(sbatch or ()),
-    )
-    array, merge = slurm_scripts.write_scripts(job)
-    if not gpus and (served := slurm_scripts.needs_gpus(options)):
-        names = ", ".join(served)
-        out.print(f"note: every task starts a server for {names}; request GPUs for it with --gpus", markup=False)
-    if submit:
-        first, second = slurm_scripts.submit_scripts(array, merge)
-        out.print(f"array job {first} of {shards} tasks, then job {second}; logs in {into / 'logs'}", markup=False)
-    else:
-        out.print(f"{array}\n{merge}\nsubmit both with --submit, or:", markup=False)
-        out.print(f'sbatch --dependency="afterany:$(sbatch --parsable {shlex.quote(str(array))})" '
-                  f"{shlex.quote(str(merge))}", markup=False)  # fmt: skip
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.formats.files.atomic_write import write_json_text
+
+    into, directives = into.absolute(), shlex.split(sbatch)
+    if name := next((name for name in _SET_BY_SCRIPT for option in options if option.startswith(name)), ""):
+        raise UsageError(f"{name} is set for each task by the script; remove it")
+    if line := next((line for line in directives if not line.startswith("-") or not line.isprintable()), ""):
+        raise UsageError(f"--sbatch: {line!r} is not an option of sbatch; write an option, such as --account=lab")
+    if not str(into).isprintable() or '"' in str(into):
+        raise UsageError(f"--into: {into} cannot be written into a batch script; name another folder")
+    if any((into / "shards").glob("*/*/session.json")):
+        raise UsageError(
+            f"--into: {into} contains the shards of an earlier session, which a new one would resume; name another "
+            f"folder, or continue that session: sbatch {into / 'array.sh'}"
+        )
+    environment = Environment(
+        loader=PackageLoader("pytest_toolemu.cli", "slurm_templates"), undefined=StrictUndefined, trim_blocks=True,
+        keep_trailing_newline=True, autoescape=False,
+    )  # fmt: skip
+    environment.filters["quote"] = lambda value: shlex.quote(str(value))
+    (into / "logs").mkdir(parents=True, exist_ok=True)
+    for name in ("array.sh", "merge.sh"):
+        text = environment.get_template(f"{name}.j2").render(
+            name="toolemu-" + re.sub(r"[^\w.-]+", "-", into.name), into=into, folder=Path.cwd(), python=sys.executable,
+            options=shlex.join(options), shards=shards, directives=directives, setup=setup,
+            reports=[option.partition("=")[2] for option in options if option.startswith("--toolemu-report=")],
+        )  # fmt: skip
+        write_json_text(into / name, text)
+        (into / name).chmod(0o755)
+    array, merge = (shlex.quote(str(into / name)) for name in ("array.sh", "merge.sh"))
+    out.print(f"{into / 'array.sh'}\n{into / 'merge.sh'}\nsubmit both with:", markup=False)
+    out.print(f'sbatch --dependency="afterany:$(sbatch --parsable {array})" {merge}', markup=False)

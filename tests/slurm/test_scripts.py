@@ -13,15 +13,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.cli.slurm_scripts import needs_gpus
 from pytest_toolemu.errors import UsageError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="batch scripts are bash")
 
 SERVED = (
-    "--shards=4", "--at-once=2", "--partition=gpu", "--time=4:00:00", "--memory=64G", "--cpus=8", "--gpus=2",
-    "--module=cuda/12.4", "--venv=our venv", "--sbatch=--account=lab", "--restarts=5",
-)  # fmt: skip
+    "--shards=4",
+    "--setup=module load cuda/12.4",
+    "--sbatch=--partition=gpu --time=4:00:00 --gpus=2 --account=lab",
+)
 
 
 @pytest.fixture
@@ -68,71 +68,34 @@ def test_scripts_are_valid_bash(here: Path, into: str, more: tuple[str, ...], op
 
 
 def test_an_array_for_a_provider_has_no_directives_beyond_the_options(here: Path) -> None:
-    slurm("--into=runs", "--", "--toolemu-agent=gpt-4o")
+    result = slurm("--into=runs", "--", "--toolemu-agent=gpt-4o")
     assert directives(here / "runs" / "array.sh") == [
         "--job-name=toolemu-runs",
         "--array=1-8",
-        f"--output={here}/runs/logs/%a.log",
+        f'--output="{here}/runs/logs/%a.log"',
         "--open-mode=append",
         "--requeue",
         "--signal=B:USR1@120",
     ]
     assert f"{sys.executable} -m pytest --toolemu-agent=gpt-4o \\" in (here / "runs" / "array.sh").read_text()
-
-
-def test_an_array_that_serves_models_requests_gpus_but_its_merge_does_not(here: Path) -> None:
-    slurm("--into=runs", *SERVED, "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-report", "md,html")
-    shared = ["--partition=gpu", "--time=4:00:00", "--mem=64G", "--cpus-per-task=8"]
-    assert directives(here / "runs" / "array.sh")[6:] == [*shared, "--gpus=2", "--account=lab"]
-    assert directives(here / "runs" / "merge.sh")[3:] == [*shared, "--account=lab"]
-    array, merge = ((here / "runs" / name).read_text() for name in ("array.sh", "merge.sh"))
-    for script in (array, merge):
-        assert f"module load cuda/12.4\n# shellcheck disable=SC1091\n. '{here}/our venv/bin/activate'\n" in script
-    assert '"${SLURM_RESTART_COUNT:-0}" -lt 5' in array
-    assert f"report {here}/runs/whole --format md,html\n" in merge
-
-
-def test_the_stages_of_a_cascade_are_models_of_their_own() -> None:
-    cascade = "checks then Qwen/Qwen3-8B|a/b@http://node/v1 then gpt-5"
-    assert needs_gpus([f"--toolemu-evaluator={cascade}", "--toolemu-agent=gpt-4o"]) == ["Qwen/Qwen3-8B"]
-    with pytest.raises(UsageError, match=r"^--toolemu-evaluator: expected a model, checks, or a cascade"):
-        needs_gpus(["--toolemu-evaluator=checks then"])
-
-
-def test_a_served_model_without_gpus_is_noted(here: Path) -> None:
-    result = slurm("--into=runs", "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-evaluator=vllm:a/b@http://node/v1")
-    note = "note: every task starts a server for Qwen/Qwen3-8B; request GPUs for it with --gpus"
     assert result.output.splitlines() == [
-        note,
         f"{here}/runs/array.sh",
         f"{here}/runs/merge.sh",
-        "submit both with --submit, or:",
+        "submit both with:",
         f'sbatch --dependency="afterany:$(sbatch --parsable {here}/runs/array.sh)" {here}/runs/merge.sh',
     ]
 
 
-def test_the_merge_is_submitted_to_run_after_the_array(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = here / "bin" / "sbatch"
-    fake.parent.mkdir()
-    fake.write_text('#!/bin/sh\necho "$@" >> "$CALLS"\nwc -l < "$CALLS" | tr -d " " | sed "s/$/;cluster/"\n')
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("CALLS", str(here / "calls"))
-    result = slurm("--into=runs", "--shards=4", "--submit", "--", "cases")
-    assert result.output == "array job 1 of 4 tasks, then job 2; logs in runs/logs\n"
-    assert (here / "calls").read_text().splitlines() == [
-        f"--parsable {here}/runs/array.sh",
-        f"--parsable --dependency=afterany:1 {here}/runs/merge.sh",
-    ]
-    fake.write_text("#!/bin/sh\necho 'invalid partition specified: gpu' >&2\nexit 1\n")
-    message = refused("--into=runs", "--submit", "--", "cases")
-    assert message == f"sbatch refused {here}/runs/array.sh: invalid partition specified: gpu"
-
-
-def test_without_slurm_nothing_is_submitted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(here))
-    message = refused("--into=runs", "--submit", "--", "cases")
-    assert message == "--submit: sbatch is not installed here; submit the scripts on a login node of the cluster"
+def test_an_array_that_serves_models_requests_gpus_but_its_merge_does_not(here: Path) -> None:
+    slurm("--into=runs", *SERVED, "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-report=md,html")
+    assert directives(here / "runs" / "array.sh")[6:] == [
+        "--partition=gpu", "--time=4:00:00", "--gpus=2", "--account=lab",
+    ]  # fmt: skip
+    assert directives(here / "runs" / "merge.sh")[3:] == ["--partition=gpu", "--time=4:00:00", "--account=lab"]
+    array, merge = ((here / "runs" / name).read_text() for name in ("array.sh", "merge.sh"))
+    for script in (array, merge):
+        assert f"cd {here}\nmodule load cuda/12.4\n" in script
+    assert f"report {here}/runs/whole --format md,html\n" in merge
 
 
 @pytest.mark.parametrize(
@@ -142,11 +105,11 @@ def test_without_slurm_nothing_is_submitted(here: Path, monkeypatch: pytest.Monk
         (("--", "--toolemu-run-dir", "x"), "--toolemu-run-dir is set for each task by the script; remove it"),
         (
             ("--sbatch=account", "--", "c"),
-            "'account' is not an option of sbatch; write an option, such as --sbatch=--account=lab",
+            "--sbatch: 'account' is not an option of sbatch; write an option, such as --account=lab",
         ),
         (
-            ("--time=1\n2", "--", "c"),
-            "'--time=1\\n2' is not an option of sbatch; write an option, such as --sbatch=--account=lab",
+            ("--sbatch='--time=1\n2'", "--", "c"),
+            "--sbatch: '--time=1\\n2' is not an option of sbatch; write an option, such as --account=lab",
         ),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -50,11 +49,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def submit(*options: str) -> tuple[str, str]:
     """Submit both jobs; return the ids of the array and of the merge."""
-    command = [sys.executable, "-m", "pytest_toolemu.cli", "slurm", "--into=job", f"--shards={SHARDS}", "--submit"]
-    result = subprocess.run([*command, "--", *options], capture_output=True, text=True, check=True)
-    match = re.fullmatch(r"array job (\d+) of 4 tasks, then job (\d+); logs in job/logs\n", result.stdout)
-    assert match, result.stdout
-    return match[1], match[2]
+    command = [sys.executable, "-m", "pytest_toolemu.cli", "slurm", "--into=job", f"--shards={SHARDS}"]
+    subprocess.run([*command, "--", *options], capture_output=True, text=True, check=True)
+    array = sbatch("job/array.sh")
+    return array, sbatch(f"--dependency=afterany:{array}", "job/merge.sh")
+
+
+def sbatch(*arguments: str) -> str:
+    """Submit a job; return its number."""
+    result = subprocess.run(["sbatch", "--parsable", *arguments], capture_output=True, text=True, check=True)
+    return result.stdout.strip().partition(";")[0]
 
 
 def wait_for_end(cluster: Cluster, job: str) -> None:
