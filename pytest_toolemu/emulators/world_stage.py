@@ -13,8 +13,9 @@ from typing import Any, Final
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import Ledger
+from pytest_toolemu.core.references import Trap
 from pytest_toolemu.core.run import CassetteUse
-from pytest_toolemu.core.world.built_world import BuiltWorld, read_world, world_path, write_world
+from pytest_toolemu.core.world.built_world import BuiltWorld, prove_world, read_world, world_path, write_world
 from pytest_toolemu.emulators.world_builder import build_world, builder_key
 from pytest_toolemu.errors import InconclusiveError, ToolemuError, UsageError
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
@@ -54,6 +55,14 @@ class PlannedWorld:
             other = f"world {world.variant} of {world.case_id}"
             raise UsageError(f"{self.path}: contains {other}, not {self.name}; remove it and build it again")
         return world
+
+    def proved(self) -> tuple[ResolvedCase, Trap]:
+        """Return the case in this world, with its trap. Raise UsageError for a world that does not fit the case."""
+        world = self.read()
+        try:
+            return prove_world(self.resolved_case, world), world.trap
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error}") from None
 
 
 @dataclass

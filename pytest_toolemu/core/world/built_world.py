@@ -176,6 +176,24 @@ def _telling(rows: Any) -> Iterator[str]:
         yield f"rows: the words {match[0]!r} announce the trap; imply it"
 
 
+_PROVED: Final[set[tuple[str, str]]] = set()
+"""The worlds whose proof holds: their key and the hash of their content."""
+
+
+def prove_world(resolved_case: ResolvedCase, world: BuiltWorld) -> ResolvedCase:
+    """Return the case in a built world. Raise UsageError if its rows or its proof do not fit the case.
+
+    Each world is proved once, unless its content changes: somebody may edit the file, and then it proves nothing.
+    """
+    case_in_world = in_built_world(resolved_case, world.rows)
+    content = world.key, sha256(world.model_dump(mode="json"))
+    if content not in _PROVED:
+        if problems := proof_problems(case_in_world, world.proof):
+            raise UsageError(f"{problems[0]}; correct the file, or remove it and build it again")
+        _PROVED.add(content)
+    return case_in_world
+
+
 def in_built_world(
     resolved_case: ResolvedCase, rows: Mapping[str, Mapping[str, tuple[dict[str, Any], ...]]]
 ) -> ResolvedCase:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.world.built_world import in_built_world, per_call
+from pytest_toolemu.core.world.built_world import per_call
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.keys import PLANNED_WORLD, RESOLVED_CASE, TRAP
@@ -18,9 +18,6 @@ from pytest_toolemu.settings.option_values import folder_and_count
 
 if TYPE_CHECKING:
     from pytest_toolemu.emulators.world_stage import PlannedWorld
-
-_PROVED: Final[set[tuple[str, str, str]]] = set()
-"""The worlds whose proof holds: path, key, and content."""
 
 
 def set_case(item: pytest.Item, resolved_case: ResolvedCase) -> None:
@@ -44,18 +41,7 @@ def set_case(item: pytest.Item, resolved_case: ResolvedCase) -> None:
 
 def set_world(item: pytest.Item, planned: PlannedWorld) -> None:
     """Store the case of an item in a world that exists. Raise UsageError for a world that does not fit the case."""
-    from pytest_toolemu.core.run import sha256
-    from pytest_toolemu.core.world.built_world import proof_problems
-
-    world = planned.read()
-    built = in_built_world(planned.resolved_case, world.rows)
-    # Once for each world, not for each item. Somebody may have edited the file, and then it proves nothing.
-    content = str(planned.path), planned.key, sha256(world.model_dump(mode="json"))
-    if content not in _PROVED:
-        if problems := proof_problems(built, world.proof):
-            raise UsageError(f"{planned.path}: {problems[0]}; correct the file, or remove it and build it again")
-        _PROVED.add(content)
-    item.stash[RESOLVED_CASE], item.stash[TRAP] = built, world.trap
+    item.stash[RESOLVED_CASE], item.stash[TRAP] = planned.proved()
 
 
 def _planned_world(resolved_case: ResolvedCase, settings: Settings, trial: int) -> PlannedWorld | None:
