@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import get_running_loop
-from asyncio import wait as asyncio_wait
 from typing import Final
 
 from pytest_toolemu.core import case_timer
@@ -12,16 +10,10 @@ from pytest_toolemu.core.conclusion import contained
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
 from pytest_toolemu.errors import AgentStopped
 
-# Bound now: an agent may replace these functions in their module.
-
-
 STOP_GRACE: Final = 1.0
 """Seconds for which an agent that was stopped may go on before it is canceled."""
 CANCEL_GRACE: Final = 5.0
 """Seconds that an agent may take to end after it was canceled. Then its case ends without it."""
-
-# An agent that catches even GeneratorExit must not be collected: its coroutine could then loop forever.
-_LEFT_BEHIND: Final[set[asyncio.Task[str]]] = set()
 
 
 async def answer_of(agent: Agent, task: Task, toolbox: Toolbox) -> str:
@@ -31,14 +23,14 @@ async def answer_of(agent: Agent, task: Task, toolbox: Toolbox) -> str:
     user's expense. So an agent that goes on ``STOP_GRACE`` seconds after it was stopped is canceled. If it ignores
     that, too, it is left behind, and the answer is empty. It is also canceled if the case is.
     """
-    loop = get_running_loop()
+    loop = asyncio.get_running_loop()
     toolbox.settle()  # now, because the agent may make its first call from elsewhere
     turn = loop.create_task(_whole_turn(agent, task, toolbox), name="toolemu-agent")
     stopped = loop.create_task(toolbox.stopped.wait())
     try:
-        await asyncio_wait([turn, stopped], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([turn, stopped], return_when=asyncio.FIRST_COMPLETED)
         if not turn.done():
-            await asyncio_wait([turn], timeout=STOP_GRACE)
+            await asyncio.wait([turn], timeout=STOP_GRACE)
     finally:
         stopped.cancel()
         is_canceled = not turn.done()
@@ -66,10 +58,9 @@ async def _end(turn: asyncio.Task[str], toolbox: Toolbox) -> None:
     """
     turn.cancel()
     toolbox.end()
-    _LEFT_BEHIND.add(turn)
     turn.add_done_callback(_forget)
     with case_timer.paused():  # what ended the turn decides the run, and not the time that the agent takes to end
-        await asyncio_wait([turn, *toolbox.running_calls], timeout=CANCEL_GRACE)
+        await asyncio.wait([turn, *toolbox.running_calls], timeout=CANCEL_GRACE)
     if not turn.done():
         interrupted = toolbox.trajectory.interrupted
         ignored = f"its agent ignored for {CANCEL_GRACE:g} s that it was canceled, and was left behind"
@@ -77,7 +68,6 @@ async def _end(turn: asyncio.Task[str], toolbox: Toolbox) -> None:
 
 
 def _forget(turn: asyncio.Task[str]) -> None:
-    _LEFT_BEHIND.discard(turn)
     if not turn.cancelled():
         turn.exception()  # otherwise asyncio logs that nobody has read it
 

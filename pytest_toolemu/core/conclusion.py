@@ -143,7 +143,7 @@ async def contained(component: Callable[[], Awaitable[T]], name: str) -> T:
                 f"{name} is not an async function: it returned {type(result).__name__}; declare it with 'async def'"
             )
         return await result
-    except (AgentStopped, Exception):
+    except (AgentStopped, GeneratorExit, Exception):
         raise
     except BaseException as error:  # KeyboardInterrupt, SystemExit, pytest.skip: a component must not raise these
         task = asyncio.current_task()

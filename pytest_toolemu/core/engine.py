@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-# Bound now: an agent may replace these functions in their module.
 from time import perf_counter, time
 from typing import Final
 

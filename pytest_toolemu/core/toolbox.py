@@ -6,8 +6,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import copy
-from asyncio import current_task, get_running_loop, run_coroutine_threadsafe, sleep
-from asyncio import wait as asyncio_wait
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import ContextVar, copy_context
 from datetime import datetime
@@ -25,9 +23,6 @@ from pytest_toolemu.errors import AgentStopped, MissingToolError
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import too_deep
 from pytest_toolemu.settings import OFFICIAL_URLS, provider_of
-
-# Bound now: an agent may replace these functions in their module.
-
 
 T = TypeVar("T")
 
@@ -174,12 +169,11 @@ class Toolbox:
             await self._refuse()
         task = self._calls.begin(self._in_turn(self._answer, name, arguments), (name, arguments))
         try:
-            await asyncio_wait([task])
+            await asyncio.wait([task])
         except asyncio.CancelledError:
             if self._ended:
                 self._check_open()
             raise
-        get_running_loop()  # raises in a forked copy of the process, in which no agent must go on
         return await task
 
     async def _say(self, text: str) -> str | None:
@@ -235,7 +229,7 @@ class Toolbox:
     async def _slow_down(self) -> None:
         """Wait before a call is refused: an agent that catches the refusal and calls again must not block the loop."""
         self._refused += 1
-        await sleep(0 if self._refused <= _PROMPT_REFUSALS else _REFUSAL_SECONDS)
+        await asyncio.sleep(0 if self._refused <= _PROMPT_REFUSALS else _REFUSAL_SECONDS)
 
     @property
     def _is_closed(self) -> bool:
@@ -253,10 +247,10 @@ class Toolbox:
         Unless an error ended the turn: then nothing more is asked of the emulator.
         """
         for _ in range(_LAST_ITERATIONS):
-            await sleep(0)
+            await asyncio.sleep(0)
         self._has_answered = self.turn_error is None
         while (calls := self._calls.tool_calls) and isinstance(self.turn_error, AgentStopped | None):
-            await asyncio_wait(calls)
+            await asyncio.wait(calls)
 
     def end(self) -> None:
         """Close the toolbox at the end of the agent's turn: cancel running calls, and refuse later ones.
@@ -379,9 +373,6 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-# Bound now: an agent may replace these functions in their module.
-
-
 class RunningCalls:
     """The tool calls and messages of one agent that are being answered. Belongs to the event loop of the case."""
 
@@ -390,7 +381,7 @@ class RunningCalls:
 
     def begin(self, answer: Coroutine[Any, Any, T], call: tuple[str, Any] | None = None) -> asyncio.Task[T]:
         """Start a task that answers a tool call, given by name and arguments, or a message if there is none."""
-        task = get_running_loop().create_task(answer)
+        task = asyncio.get_running_loop().create_task(answer)
         self._tasks[task] = call
         task.add_done_callback(self._forget)
         return task
@@ -408,7 +399,7 @@ class RunningCalls:
     def cancel(self) -> None:
         """Cancel all tasks but the current one."""
         for task in self.tasks:
-            if task is not current_task():
+            if task is not asyncio.current_task():
                 task.cancel()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
@@ -479,20 +470,20 @@ class HomeLoop:
     """
 
     def __init__(self) -> None:
-        self._loop = get_running_loop()
+        self._loop = asyncio.get_running_loop()
         _CURRENT.set(self)
         self._context = copy_context()
 
     async def run(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
         """Return the result of an ``async`` function that is executed at home. May be awaited on any loop."""
-        if _CURRENT.get() is self and get_running_loop() is self._loop:
+        if _CURRENT.get() is self and asyncio.get_running_loop() is self._loop:
             return await function(*arguments)
         return await asyncio.wrap_future(self.submit(function, *arguments))
 
     def submit(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> concurrent.futures.Future[T]:
         """Execute an ``async`` function at home; return a future of its result, for any thread."""
         # The context in which the task is created is the one in which it runs, hence also this call.
-        return self._context.copy().run(run_coroutine_threadsafe, function(*arguments), self._loop)
+        return self._context.copy().run(asyncio.run_coroutine_threadsafe, function(*arguments), self._loop)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a plain function on the loop, from any thread; do nothing if the loop is closed."""

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import signal
 import sys
 import threading
-from asyncio import get_running_loop, run_coroutine_threadsafe, shield
-from asyncio import wait as asyncio_wait
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextvars import copy_context
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
-from time import monotonic
 from types import FrameType
 from typing import Any, Final, TypeVar
 
-from pytest_toolemu.scheduling.leaked_tasks import keep_uncollected, leaked_tasks
+from pytest_toolemu.formats.truncation import truncated
 
 R = TypeVar("R")
 
@@ -31,6 +27,7 @@ TICK: Final = 0.25
 _GRACE: Final = 2.0
 # Disks write several files at once in little more time than one.
 _WRITERS: Final = 8
+_MAX_DESCRIPTION: Final = 200
 
 
 class CaseLoop:
@@ -75,25 +72,25 @@ class CaseLoop:
 
     def run(self, job: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine and return its result, from another thread."""
-        return wait(run_coroutine_threadsafe(job, self._start()[0]))
+        return wait(asyncio.run_coroutine_threadsafe(job, self._start()[0]))
 
     async def run_in_thread(self, function: Callable[[], R]) -> R:
         """Return the result of a plain function, called in a thread other than the loop's; one such call at a time.
 
         The thread has the caller's context variables.
         """
-        return await get_running_loop().run_in_executor(self._builder, copy_context().run, function)
+        return await asyncio.get_running_loop().run_in_executor(self._builder, copy_context().run, function)
 
     async def run_writer(self, function: Callable[[], R]) -> R:
         """Return the result of a function that writes a file, called in a thread other than the loop's.
 
         If the task is canceled, wait until the file is written, so that no half-written file is left.
         """
-        writing = get_running_loop().run_in_executor(self._writers, function)
+        writing = asyncio.get_running_loop().run_in_executor(self._writers, function)
         try:
-            return await shield(writing)
+            return await asyncio.shield(writing)
         except asyncio.CancelledError:
-            await asyncio_wait([writing])
+            await asyncio.wait([writing])
             raise
 
     def blocked_seconds(self) -> float:
@@ -101,7 +98,7 @@ class CaseLoop:
         if self._loop is None:
             return 0.0
         # Read once: the loop's thread clears it when it answers.
-        pinged_at, now = self._pinged_at, monotonic()
+        pinged_at, now = self._pinged_at, time.monotonic()
         if pinged_at is None:
             self._pinged_at = now
             self.call(self._answer_ping)
@@ -122,16 +119,10 @@ class CaseLoop:
         self._loop = self._thread = None
         if loop is None or thread is None or not thread.is_alive():
             return
-        try:
-            self._stop(loop, thread, hurry)
-        finally:
-            keep_uncollected(task for task in asyncio.all_tasks(loop) if not task.done())
-
-    def _stop(self, loop: asyncio.AbstractEventLoop, thread: Thread, hurry: threading.Event | None) -> None:
-        ended = run_coroutine_threadsafe(self._end(), loop)
-        deadline = monotonic() + 3 * _GRACE
+        ended = asyncio.run_coroutine_threadsafe(self._end(), loop)
+        deadline = time.monotonic() + 3 * _GRACE
         while not ended.done():
-            if monotonic() > deadline or (hurry is not None and hurry.is_set()):
+            if time.monotonic() > deadline or (hurry is not None and hurry.is_set()):
                 if location := project_location(sys._current_frames().get(thread.ident or 0)):
                     self.leftovers.append(f"a task that blocks the event loop at {location}")
                 return
@@ -152,7 +143,7 @@ class CaseLoop:
                 loop = _SilentLoop()
                 # For ``asyncio.to_thread`` in agents. The number of running cases bounds the number of threads.
                 loop.set_default_executor(_DaemonThreads("toolemu-call", sys.maxsize))
-                thread = Thread(target=loop.run_forever, name=self._name, daemon=True)
+                thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
                 thread.start()
                 self._loop, self._thread = loop, thread
                 # A process may be interrupted before ``close``; a loop that still runs then prints a warning.
@@ -164,11 +155,12 @@ class CaseLoop:
 
     async def _end(self) -> None:
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        self.leftovers = leaked_tasks(tasks)
+        own = [task for task in tasks if not _is_of_this_package(task)]
+        self.leftovers = sorted(map(_description, own))
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio_wait(tasks, timeout=_GRACE)
+            await asyncio.wait(tasks, timeout=_GRACE)
         for cleanup in self._cleanups:
             await cleanup()
 
@@ -186,18 +178,11 @@ def project_location(frame: FrameType | None) -> str:
 def wait(future: Future[R]) -> R:
     """Return a future's result, waiting in short steps: a wait without a limit cannot be interrupted on Windows."""
     try:
-        with _deferred_interrupt() as raise_if_interrupted:
-            while True:
-                raise_if_interrupted()
-                try:
-                    return future.result(TICK)
-                except NotYet:
-                    if future.done():
-                        raise
-                except RuntimeError as error:
-                    # SIGTERM raised KeyboardInterrupt in Condition.wait, which then released a lock it did not hold.
-                    if isinstance(error.__context__, KeyboardInterrupt):
-                        raise error.__context__ from None
+        while True:
+            try:
+                return future.result(TICK)
+            except NotYet:
+                if future.done():
                     raise
     except BaseException:
         # Ctrl-C or pytest-timeout: the result is not needed any more.
@@ -205,35 +190,23 @@ def wait(future: Future[R]) -> R:
         raise
 
 
-@contextlib.contextmanager
-def _deferred_interrupt() -> Iterator[Callable[[], None]]:
-    """Let Ctrl-C raise KeyboardInterrupt only where the yielded function is called, and at the end of the block.
-
-    Python raises it wherever the main thread is. In a callback of the garbage collector, which may run at any time, the
-    exception would be printed and lost.
-    """
-    received: list[int] = []
-
-    def raise_if_interrupted() -> None:
-        if received:
-            received.clear()
-            raise KeyboardInterrupt
-
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield raise_if_interrupted
-        return
-    signal.signal(signal.SIGINT, lambda number, _: received.append(number))
-    try:
-        yield raise_if_interrupted
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        raise_if_interrupted()  # also if an exception leaves the block
+def _is_of_this_package(task: asyncio.Task[Any]) -> bool:
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and Path(code.co_filename).is_relative_to(_PACKAGE)
 
 
+def _description(task: asyncio.Task[Any]) -> str:
+    """Return the name of a task, its coroutine, and where it waits."""
+    frames = task.get_stack(limit=1)
+    location = f" at {Path(frames[0].f_code.co_filename).name}:{frames[0].f_lineno}" if frames else ""
+    coroutine = getattr(task.get_coro(), "__qualname__", "a coroutine")
+    return truncated(" ".join(f"task {task.get_name()!r}{location} ({coroutine})".split()), _MAX_DESCRIPTION)
+
+
+_PACKAGE: Final = Path(__file__).parents[1]
 # Installed packages, the standard library, and this one.
 _FOREIGN_FOLDERS: Final = (
-    Path(__file__).parents[1],
+    _PACKAGE,
     Path(asyncio.__file__).parents[1],
     *(Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))),
 )
@@ -241,10 +214,6 @@ _FOREIGN_FOLDERS: Final = (
 
 class _SilentLoop(asyncio.SelectorEventLoop):
     """A loop without asyncio's warning about a loop that is still running when Ctrl-C ends the process."""
-
-    def time(self) -> float:
-        """Return the time of the real clock, even if an agent has replaced ``time.monotonic``."""
-        return monotonic()
 
     def __del__(self) -> None:
         """Do nothing: the operating system closes the file descriptors of a process that ends."""
@@ -275,7 +244,7 @@ class _DaemonThreads(ThreadPoolExecutor):
         self._calls.put(call)
         if not self._idle.acquire(blocking=False) and self._started < self._max_threads:
             self._started += 1
-            Thread(target=self._work, name=self._name, daemon=True).start()
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

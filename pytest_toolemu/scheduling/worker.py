@@ -11,13 +11,10 @@ import asyncio
 import contextlib
 import contextvars
 import itertools
-import os
 import threading
-from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Thread
 from typing import Final
 
 from pytest_toolemu.core import case_timer
@@ -117,16 +114,8 @@ class WorkerScheduler:
 
     def connect(self, transmit: Callable[[WorkerMessage], None]) -> None:
         """Set how to send a message to the coordinator. From now on ``receive`` may be called, from any thread."""
-        owner = os.getpid()
-
-        def transmit_unless_forked(message: WorkerMessage) -> None:
-            # If an agent forks and lets the child return, the child would run all cases again, and pay for them.
-            if os.getpid() != owner:
-                os._exit(1)
-            transmit(message)
-
-        self.transmit = transmit_unless_forked
-        self._watchdog = Thread(target=self._watch, name="toolemu-watch", daemon=True)
+        self.transmit = transmit
+        self._watchdog = threading.Thread(target=self._watch, name="toolemu-watch", daemon=True)
         self._watchdog.start()
 
     def offer(self, jobs: Mapping[int, Job]) -> None:
@@ -239,7 +228,7 @@ class WorkerScheduler:
             self._end(attempt, CaseCanceled(index, number))
             return
         job, context = entry
-        attempt.task = get_running_loop().create_task(
+        attempt.task = asyncio.get_running_loop().create_task(
             self._run(attempt, job), name=f"toolemu-{index}", context=context.copy()
         )
 

@@ -106,7 +106,7 @@ def test_an_agent_that_swallows_a_failure_of_the_emulator_is_canceled_as_well() 
 
 
 class Unstoppable:
-    """An agent that catches every exception, also that of its cancellation, and goes on."""
+    """An agent that catches the exceptions of its stop and of its cancellation, and goes on."""
 
     def __init__(self, wait: Callable[[Toolbox], Awaitable[object]]) -> None:
         self.wait = wait
@@ -114,7 +114,7 @@ class Unstoppable:
 
     async def __call__(self, _task: Task, toolbox: Toolbox) -> str:
         while not self.is_over:
-            with contextlib.suppress(BaseException):
+            with contextlib.suppress(Exception, asyncio.CancelledError, AgentStopped):
                 await self.wait(toolbox)
         return "never waited for"
 
