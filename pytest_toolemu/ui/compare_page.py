@@ -61,7 +61,7 @@ class ComparedRun:
 def compare(request: Request) -> Response:
     """Show what changed between the sessions in the URL; without them, a form to choose them."""
     ui, query = context_of(request), request.query_params
-    sessions = [session for session in ui.library.sessions() if session.records]
+    sessions = [session for session in ui.index.sessions() if session.records]
     sides = [_side(ui, query.get(name, ""), query.get(f"{name}_agent", "")) for name in SIDES]
     values: dict[str, Any] = {"sessions": sessions, "sides": sides, "names": SIDES, "comparisons": [], "problem": ""}
     before, after = sides
@@ -108,7 +108,7 @@ def _side(ui: UiContext, session_id: str, agent: str) -> Side | None:
     if not session_id:
         return None
     session = _session(ui, session_id)
-    session_runs = ui.library.reader.runs(session)
+    session_runs = ui.index.runs(session)
     session = replace(session, runs=session_runs)
     runs = [run for run in session_runs.runs if run.name]
     chosen = [run for run in runs if agent in ("", run.summary.agent)]
@@ -150,7 +150,7 @@ def _name(summary: RunSummary) -> str:
 def _run(request: Request, side: str) -> ComparedRun:
     ui, query = context_of(request), request.query_params
     session, name = _session(ui, query.get(side, "")), query.get(f"{side}_run", "")
-    run = ui.library.load(session, name)
+    run = ui.index.load(session, name)
     if run is None:
         raise HTTPException(404, f"the session {session.id!r} has no run {name!r}")
     return ComparedRun(session, name, run)

@@ -25,7 +25,7 @@ from pytest_toolemu.ui.draft_desk import DraftDesk
 from pytest_toolemu.ui.playground import Playground
 from pytest_toolemu.ui.run_filter import query_text
 from pytest_toolemu.ui.security import AccessRules
-from pytest_toolemu.ui.session_index import ReadingProgress, SessionFolder, SessionLibrary, SessionRuns
+from pytest_toolemu.ui.session_index import ReadingProgress, SessionFolder, SessionIndex, SessionRuns
 from pytest_toolemu.ui.session_report import ResultsCache
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class UiContext:
     folders: ProjectFolders = ProjectFolders()
     starting: str = ""
     """ID of the session whose process runs the application, which may not have begun; empty if there is none."""
-    library: SessionLibrary = field(init=False)
+    index: SessionIndex = field(init=False)
     labels: LabelSamples = field(init=False)
     results: ResultsCache = field(default_factory=ResultsCache, init=False)
     playground: Playground = field(init=False)
@@ -110,8 +110,8 @@ class UiContext:
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", LabelSamples(self.folders.labels))
         object.__setattr__(self, "drafts", DraftDesk(self.folders.drafts, self.folders.suite))
-        object.__setattr__(self, "library", SessionLibrary(self.directory))
-        object.__setattr__(self, "playground", Playground(self.library.directory, self.folders.cases))
+        object.__setattr__(self, "index", SessionIndex(self.directory))
+        object.__setattr__(self, "playground", Playground(self.index.directory, self.folders.cases))
 
 
 def context_of(request: Request) -> UiContext:
@@ -129,12 +129,12 @@ def listed_session_of(request: Request) -> SessionFolder | None:
 
     An error would be reported in the console of the browser, although nothing is wrong.
     """
-    return context_of(request).library.session(request.path_params["session"])
+    return context_of(request).index.session(request.path_params["session"])
 
 
 def session_of_id(ui: UiContext, session_id: str) -> SessionFolder:
     """Return the session with this ID. Raise HTTPException if there is none."""
-    session = ui.library.session(session_id)
+    session = ui.index.session(session_id)
     if session is None:
         raise HTTPException(404, f"there is no session {session_id!r} in the run directory")
     return session
@@ -168,7 +168,7 @@ class StillReadingError(Exception):
 
 def runs_of(request: Request, session: SessionFolder) -> SessionRuns:
     """Return the runs of a session. Raise StillReadingError if there are so many that a page shows the progress."""
-    runs = context_of(request).library.reader.runs_or_progress(session)
+    runs = context_of(request).index.runs_or_progress(session)
     if isinstance(runs, ReadingProgress):
         raise StillReadingError(runs)
     return runs

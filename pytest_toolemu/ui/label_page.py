@@ -67,7 +67,7 @@ class Assignment:
 def start(request: Request) -> Response:
     """Show which sessions there are to label, and ask for the annotator's name."""
     ui = context_of(request)
-    sessions = [session for session in ui.library.sessions() if session.records]
+    sessions = [session for session in ui.index.sessions() if session.records]
     return page(request, "label_start.html.j2", sessions=sessions, folder=ui.labels.folder, files=ui.labels.files())
 
 

@@ -55,7 +55,7 @@ def playground(request: Request) -> Response:
         benchmark=cases.of_benchmark,
         toolkits=cases.toolkits(),
         plays=[(play, play_cost(play)) for play in ui.playground.plays()],
-        sessions=ui.library.playground_sessions(),
+        sessions=ui.index.sessions(of_playground=True),
     )
 
 
@@ -181,14 +181,14 @@ def _parts(request: Request, shown: Play) -> dict[str, Any]:
     """Return what the templates of a play need."""
     # First, so that a change after it is not taken for shown.
     version, state_now = shown.version, _state(shown)
-    library, record = context_of(request).library, shown.record
+    index, record = context_of(request).index, shown.record
     said = list(shown.trajectory.dialogue) if shown.trajectory is not None else []
     steps = unjudged_steps(shown.steps, said, shown.resolved_case.toolkits)
     return {
         "play": shown,
         "version": version,
         "state": state_now,
-        "record_url": f"/sessions/{library.id_of(record.parent)}/runs/{record.stem}" if record is not None else "",
+        "record_url": f"/sessions/{index.id_of(record.parent)}/runs/{record.stem}" if record is not None else "",
         "case": shown.resolved_case.case,
         "steps": steps,
         "said_last": said_before(said, len(steps)),

@@ -102,7 +102,7 @@ def neighbors_of(name: str, runs: list[IndexedRun]) -> Neighbors:
 
 def _record(request: Request) -> Run:
     session, name = session_of(request), request.path_params["run"]
-    record = context_of(request).library.load(session, name)
+    record = context_of(request).index.load(session, name)
     if record is None:
         raise HTTPException(404, f"the session {session.id!r} has no run {name!r}")
     return record

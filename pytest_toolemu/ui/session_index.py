@@ -1,4 +1,4 @@
-"""The folders of sessions below a run directory, and what is known of each."""
+"""The sessions below a run directory, and what tables show of their runs. Everything read is kept until it changes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import heapq
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -143,23 +143,6 @@ class SessionFolder:
         return "playground" if manifest.playground else ""
 
 
-@dataclass(frozen=True)
-class FolderState:
-    """What changes when a record or the manifest is written, because files are replaced by renaming.
-
-    Times are in nanoseconds since the epoch.
-    """
-
-    modified: int
-    manifest_modified: int
-    is_running: bool
-
-    @classmethod
-    def of(cls, folder: Path, *, is_running: bool) -> FolderState:
-        """Return the state of a folder as it is now."""
-        return cls(modified(folder), modified(folder / MANIFEST), is_running)
-
-
 def session_folders(directory: Path) -> Iterator[Path]:
     """Yield the folders of sessions: this one, or those anywhere below it. Links are not followed."""
     try:
@@ -191,7 +174,10 @@ def modified(path: Path) -> int:
 
 
 INDEX: Final = "ui-index.json"
-"""File in the folder of a session. It can be deleted at any time."""
+"""File in the folder of a session with what was read of each record, because reading 10,000 takes long.
+
+It can be deleted at any time.
+"""
 
 _VERSION: Final = f"{__version__} 2"
 """Version of the content. The number changes with the fields of ``IndexedRun``."""
@@ -216,9 +202,33 @@ class RunIndex(Record):
     prices: str
     entries: dict[str, IndexEntry] = Field(default_factory=dict)
 
+    @classmethod
+    def read(cls, folder: Path, prices: str) -> RunIndex:
+        """Return the index of a session; an empty one if there is none that this version wrote with these prices."""
+        with contextlib.suppress(OSError, ValidationError):
+            index = cls.model_validate_json(read_regular(folder / INDEX, _MAX_BYTES))
+            if (index.version, index.prices) == (_VERSION, prices):
+                return index
+        return cls(version=_VERSION, prices=prices)
 
-@dataclass(frozen=True)
-class RecordFile:
+    def updated(self, folder: Path, prices: Prices, report: Callable[[int, int], None]) -> RunIndex:
+        """Return the index with the records as they are now: itself if nothing has changed.
+
+        ``report`` is called with the number of records that were read, and with that of all.
+        """
+        files = sorted(record_files(folder), key=lambda file: file.path.name)
+        entries = {}
+        for number, file in enumerate(files):
+            report(number, len(files))
+            stored = self.entries.get(file.path.name)
+            is_current = stored is not None and (stored.modified, stored.size) == (file.modified, file.size)
+            entries[file.path.name] = stored if stored is not None and is_current else _read_entry(file, prices)
+        is_same = entries.keys() == self.entries.keys()
+        is_same = is_same and all(entry is self.entries[name] for name, entry in entries.items())
+        return self if is_same else self.model_copy(update={"entries": entries})
+
+
+class RecordFile(NamedTuple):
     """A record file with what changes when it is written again."""
 
     path: Path
@@ -226,63 +236,46 @@ class RecordFile:
     size: int
 
 
-def record_files(folder: Path) -> Iterator[RecordFile]:
-    """Yield the record files of a session, in no order. Links are left out: they may lead to other folders."""
-    for entry in _entries(folder):
-        with contextlib.suppress(FileNotFoundError):  # deleted after the folder was read
-            status = entry.stat(follow_symlinks=False)
-            yield RecordFile(folder / entry.name, status.st_mtime_ns, status.st_size)
+def record_names(folder: Path) -> list[str]:
+    """Return the names of the record files of a session, in no order.
 
-
-def record_names(folder: Path) -> Iterator[str]:
-    """Yield the names of the record files of a session, in no order."""
-    return (entry.name for entry in _entries(folder))
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield the record files of a session; none if its folder was deleted, as may happen while a page is made."""
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if "--" in entry.name and entry.name.endswith(".json") and entry.is_file(follow_symlinks=False):
-                yield entry
-
-
-def read_index(folder: Path, prices: str) -> RunIndex:
-    """Return the index of a session; an empty one if there is none that this version wrote with these prices."""
-    empty = RunIndex(version=_VERSION, prices=prices)
-    with contextlib.suppress(OSError, ValidationError):
-        index = RunIndex.model_validate_json(read_regular(folder / INDEX, _MAX_BYTES))
-        if (index.version, index.prices) == (empty.version, empty.prices):
-            return index
-    return empty
-
-
-def write_index(folder: Path, index: RunIndex) -> None:
-    """Write the index of a session. A folder that cannot be written has none: the records are read again."""
-    with contextlib.suppress(OSError):
-        write_json_text(folder / INDEX, index.model_dump_json(exclude_defaults=True))
-
-
-def updated(folder: Path, index: RunIndex, prices: Prices, report: Callable[[int, int], None]) -> tuple[RunIndex, bool]:
-    """Return the index with the records as they are now, and whether it differs.
-
-    ``report`` is called with the number of records that were read, and with that of all.
+    Links are left out: they may lead to other folders. A folder that was deleted while a page is made has none.
     """
-    files = sorted(record_files(folder), key=lambda file: file.path.name)
-    entries = {}
-    for number, file in enumerate(files):
-        report(number, len(files))
-        entries[file.path.name] = _current(index.entries, file, prices)
-    changed = entries.keys() != index.entries.keys() or any(
-        entry is not index.entries[name] for name, entry in entries.items()
-    )
-    return index.model_copy(update={"entries": entries}), changed
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return [
+            entry.name
+            for entry in entries
+            if "--" in entry.name and entry.name.endswith(".json") and entry.is_file(follow_symlinks=False)
+        ]
+    return []
 
 
-def _current(entries: Mapping[str, IndexEntry], file: RecordFile, prices: Prices) -> IndexEntry:
-    stored = entries.get(file.path.name)
-    if stored is not None and (stored.modified, stored.size) == (file.modified, file.size):
-        return stored
+def record_files(folder: Path) -> Iterator[RecordFile]:
+    """Yield the record files of a session, in no order."""
+    for name in record_names(folder):
+        with contextlib.suppress(FileNotFoundError):  # deleted after the folder was read
+            status = (folder / name).lstat()
+            yield RecordFile(folder / name, status.st_mtime_ns, status.st_size)
+
+
+def latest_runs(folder: Path, count: int) -> list[IndexedRun]:
+    """Return the runs that were stored last, the newest first; records that cannot be read are left out.
+
+    Those before them are not read: a running session stores many.
+    """
+    newest = heapq.nlargest(count, record_files(folder), key=lambda file: (file.modified, file.path.name))
+    return [run for file in newest if (run := _read_latest(file)) is not None]
+
+
+@lru_cache(512)
+def _read_latest(file: RecordFile) -> IndexedRun | None:
+    try:
+        return indexed(load_run(file.path), file.path, prices_of(file.path.parent))
+    except (OSError, ToolemuError):  # removed, or damaged; the table of runs says why
+        return None
+
+
+def _read_entry(file: RecordFile, prices: Prices) -> IndexEntry:
     try:
         run = indexed(load_run(file.path), file.path, prices)
     except UsageError as error:
@@ -323,167 +316,39 @@ _MANY: Final = 500
 
 _SECONDS_TO_READ: Final = 0.5
 
+FolderState = tuple[int, int, bool]
 
-@dataclass(frozen=True)
-class ReadingProgress:
+
+class ReadingProgress(NamedTuple):
     """How many records of a session have been read, of all."""
 
     read: int
     total: int
 
 
-class SessionReader:
-    """Reads the runs of sessions, each once; for use by several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._locks: dict[Path, threading.Lock] = {}
-        self._progress: dict[Path, ReadingProgress] = {}
-        self._indexes: dict[Path, RunIndex] = {}
-        self._runs: dict[Path, tuple[FolderState, SessionRuns]] = {}
-
-    def cached(self, folder: Path, state: FolderState) -> SessionRuns | None:
-        """Return the runs that were read in this state of a folder; None if none were."""
-        stored = self._runs.get(folder)
-        return stored[1] if stored is not None and stored[0] == state else None
-
-    def runs(self, session: SessionFolder) -> SessionRuns:
-        """Return the runs of a session, and read those records that are new or changed."""
-        with self._lock:
-            lock = self._locks.setdefault(session.folder, threading.Lock())
-        with lock:
-            cached = self.cached(session.folder, _state(session.folder))
-            if cached is not None:
-                return cached
-            try:
-                with garbage_collection_paused():
-                    runs = self._read(session)
-            finally:
-                self._progress.pop(session.folder, None)
-            # Writing the index changes the folder.
-            self._runs[session.folder] = (_state(session.folder), runs)
-            return runs
-
-    def runs_or_progress(self, session: SessionFolder) -> SessionRuns | ReadingProgress:
-        """Return the runs of a session, or how many records have been read if there are many to read."""
-        if session.runs is not None or session.records <= _MANY:
-            return self.runs(session)
-        thread = threading.Thread(target=self._read_quietly, args=[session], daemon=True)
-        with self._lock:
-            is_reading = session.folder in self._progress
-            self._progress.setdefault(session.folder, ReadingProgress(0, session.records))
-        if not is_reading:
-            thread.start()
-            thread.join(_SECONDS_TO_READ)
-        with self._lock:
-            progress = self._progress.get(session.folder)
-        return self.runs(session) if progress is None else progress
-
-    def _read_quietly(self, session: SessionFolder) -> None:
-        """Read the runs of a session; what goes wrong is raised again when its runs are requested."""
-        try:
-            with contextlib.suppress(ToolemuError, OSError):
-                self.runs(session)
-        finally:
-            self._progress.pop(session.folder, None)
-
-    def _read(self, session: SessionFolder) -> SessionRuns:
-        folder = session.folder
-        prices = prices_of(folder)
-        version = str(session.manifest.settings.get("prices"))
-        before = self._indexes.get(folder) or read_index(folder, version)
-
-        def report(read: int, total: int) -> None:
-            self._progress[folder] = ReadingProgress(read, total)
-
-        index, changed = updated(folder, before, prices, report)
-        if changed:
-            write_index(folder, index)
-        self._indexes[folder] = index
-        return runs_of_index(folder, session.manifest, index)
-
-
-def _state(folder: Path) -> FolderState:
-    return FolderState.of(folder, is_running=is_running(folder))
-
-
-@dataclass(frozen=True)
-class _Origins:
-    """The sessions that a session resumed: their folders, and the name that its option gave."""
-
-    folders: frozenset[Path]
-    named: str
-
-    @classmethod
-    def of(cls, folder: Path, manifest: Manifest) -> _Origins:
-        paths = (os.path.normpath(folder.parent / name) for name in manifest.resumed_from)
-        # A session that died before its first run is stored has nothing to reuse, so only the option names it.
-        return cls(frozenset(map(Path, paths)), Path(manifest.text_setting("resume")).name)
-
-
-@dataclass
-class ResumedSessions:
-    """Finds the session that resumed another one. Each manifest is read again only when it has changed."""
-
-    _origins: dict[Path, tuple[int, _Origins]] = field(default_factory=dict)
-
-    def resumed_by(self, folder: Path, others: Iterable[Path]) -> Path | None:
-        """Return the latest of the other sessions that resumed the one in a folder; None if there is none."""
-        started = start_of(folder)
-        later = [other for other in others if other != folder and start_of(other) >= started]
-        for other in sorted(later, key=lambda other: (start_of(other), other.name), reverse=True):
-            origins = self._read(other)
-            if folder in origins.folders or folder.name == origins.named:
-                return other
-        return None
-
-    def _read(self, folder: Path) -> _Origins:
-        changed = modified(folder / MANIFEST)
-        cached = self._origins.get(folder)
-        if cached is None or cached[0] != changed:
-            try:
-                origins = _Origins.of(folder, manifest_of(folder))
-            except ToolemuError:  # its row says why it cannot be read
-                origins = _Origins(frozenset(), "")
-            cached = self._origins[folder] = changed, origins
-        return cached[1]
-
-
-def latest_runs(folder: Path, count: int) -> list[IndexedRun]:
-    """Return the runs that were stored last, the newest first; records that cannot be read are left out."""
-    newest = heapq.nlargest(count, record_files(folder), key=lambda file: (file.modified, file.path.name))
-    return [run for file in newest if (run := _read(file)) is not None]
-
-
-@lru_cache(512)
-def _read(file: RecordFile) -> IndexedRun | None:
-    try:
-        return indexed(load_run(file.path), file.path, prices_of(file.path.parent))
-    except (OSError, ToolemuError):  # removed, or damaged; the table of runs says why
-        return None
-
-
-class SessionLibrary:
-    """Finds sessions, and keeps what it read; for use by several threads. ``reader`` reads their runs."""
+class SessionIndex:
+    """Finds the sessions below a run directory, and reads their runs, each once; for use by several threads."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
-        self.reader = SessionReader()
-        self._resumed = ResumedSessions()
+        self._lock = threading.Lock()
+        self._locks: dict[Path, threading.Lock] = {}
+        self._threads: dict[Path, threading.Thread] = {}
+        self._progress: dict[Path, ReadingProgress] = {}
+        self._indexes: dict[Path, RunIndex] = {}
+        self._runs: dict[Path, tuple[FolderState, SessionRuns]] = {}
         self._manifests: dict[Path, tuple[int, Manifest, str]] = {}
         self._counts: dict[Path, tuple[FolderState, int]] = {}
 
-    def sessions(self) -> list[SessionFolder]:
-        """Return all sessions but those of the playground, the newest first; see ``_listed``."""
-        return [session for session in self._listed() if session.is_measurement]
+    def sessions(self, *, of_playground: bool = False) -> list[SessionFolder]:
+        """Return all sessions, the newest first; their runs only if they were read before and are unchanged.
 
-    def playground_sessions(self) -> list[SessionFolder]:
-        """Return the sessions of the playground, the newest first; they are in no list and no figure."""
-        return [session for session in self._listed() if not session.is_measurement]
-
-    def newest_running(self) -> SessionFolder | None:
-        """Return the session that began last of those that run now; None if none runs."""
-        return next((session for session in self.sessions() if session.is_running), None)
+        Those of the playground are in a list of their own, and in no metric.
+        """
+        folders = list(session_folders(self.directory))
+        sessions = [self._session(folder, folders, is_listed=True) for folder in folders]
+        listed = [session for session in sessions if session.is_measurement != of_playground]
+        return sorted(listed, key=lambda session: (session.started, session.id), reverse=True)
 
     def session(self, session_id: str) -> SessionFolder | None:
         """Return the session with this ID; None if there is none."""
@@ -500,44 +365,88 @@ class SessionLibrary:
 
     def load(self, session: SessionFolder, name: str) -> Run | None:
         """Return the run of a record, named by its file without the suffix; None if there is none."""
-        names = {file.path.stem: file.path for file in record_files(session.folder)}
-        return load_run(names[name]) if name in names else None
+        file = f"{name}.json"
+        return load_run(session.folder / file) if file in record_names(session.folder) else None
 
-    def _listed(self) -> list[SessionFolder]:
-        """Return all sessions, the newest first; their runs only if they were read before and are unchanged."""
-        folders = list(session_folders(self.directory))
-        sessions = [self._session(folder, folders, is_listed=True) for folder in folders]
-        return sorted(sessions, key=lambda session: (session.started, session.id), reverse=True)
+    def runs(self, session: SessionFolder) -> SessionRuns:
+        """Return the runs of a session, and read those records that are new or changed."""
+        folder = session.folder
+        with self._lock:
+            lock = self._locks.setdefault(folder, threading.Lock())
+        with lock:
+            if (cached := self._cached(folder, _state(folder, is_running(folder)))) is not None:
+                return cached
+            with garbage_collection_paused():
+                runs = self._read(session)
+            # Writing the index changes the folder.
+            self._runs[folder] = (_state(folder, is_running(folder)), runs)
+            return runs
+
+    def runs_or_progress(self, session: SessionFolder) -> SessionRuns | ReadingProgress:
+        """Return the runs of a session, or how many records have been read if there are many to read."""
+        folder = session.folder
+        if session.runs is not None or session.records <= _MANY:
+            return self.runs(session)
+        with self._lock:
+            if is_first := folder not in self._threads:
+                self._progress[folder] = ReadingProgress(0, session.records)
+                self._threads[folder] = threading.Thread(target=self._read_quietly, args=[session], daemon=True)
+                self._threads[folder].start()
+            thread = self._threads[folder]
+        if is_first:
+            thread.join(_SECONDS_TO_READ)
+        if thread.is_alive():
+            return self._progress[folder]
+        self._threads.pop(folder, None)
+        return self.runs(session)
+
+    def _read_quietly(self, session: SessionFolder) -> None:
+        """Read the runs of a session; what goes wrong is raised again when its runs are requested."""
+        with contextlib.suppress(ToolemuError, OSError):
+            self.runs(session)
+
+    def _read(self, session: SessionFolder) -> SessionRuns:
+        folder = session.folder
+
+        def report(read: int, total: int) -> None:
+            self._progress[folder] = ReadingProgress(read, total)
+
+        before = self._indexes.get(folder) or RunIndex.read(folder, str(session.manifest.settings.get("prices")))
+        index = before.updated(folder, prices_of(folder), report)
+        if index is not before:
+            with contextlib.suppress(OSError):  # a folder that cannot be written has none: the records are read again
+                write_json_text(folder / INDEX, index.model_dump_json(exclude_defaults=True))
+        self._indexes[folder] = index
+        return runs_of_index(folder, session.manifest, index)
+
+    def _cached(self, folder: Path, state: FolderState) -> SessionRuns | None:
+        stored = self._runs.get(folder)
+        return stored[1] if stored is not None and stored[0] == state else None
 
     def _session(self, folder: Path, folders: list[Path], *, is_listed: bool = False) -> SessionFolder:
         live = read_live(folder)
         has_died = live is not None and live.life == "died"
-        state = FolderState.of(folder, is_running=live is not None and not has_died)
-        runs = self.reader.cached(folder, state)
-        # Manifests of the playground are small, and decide in which list the session is.
+        state = _state(folder, live is not None and not has_died)
+        runs = self._cached(folder, state)
+        # Reading all manifests takes long. Those of the playground are small, and decide in which list the session is.
         is_cheap = runs is not None or folder.parent.name == PLAYGROUND
         manifest, problem = self._manifest(folder) if is_cheap or not is_listed else (Manifest(), "")
-        resumed_by = self._resumed.resumed_by(folder, folders) if has_died else None
+        if (count := self._counts.get(folder)) is None or count[0] != state:
+            count = self._counts[folder] = (state, len(record_names(folder)))
         return SessionFolder(
             id=self.id_of(folder),
             folder=folder,
             manifest=manifest,
             started=start_of(folder),
-            records=self._count(folder, state),
+            records=count[1],
             runs=runs,
             problem=problem,
             live=live,
-            resumed_by=self.id_of(resumed_by) if resumed_by is not None else "",
+            resumed_by=self._resumed_by(folder, folders) if has_died else "",
         )
 
-    def _count(self, folder: Path, state: FolderState) -> int:
-        cached = self._counts.get(folder)
-        if cached is None or cached[0] != state:
-            cached = state, sum(1 for _ in record_names(folder))
-            self._counts[folder] = cached
-        return cached[1]
-
     def _manifest(self, folder: Path) -> tuple[Manifest, str]:
+        """Return the manifest of a session, and why it cannot be read."""
         changed = modified(folder / MANIFEST)
         cached = self._manifests.get(folder)
         if cached is None or cached[0] != changed:
@@ -547,3 +456,20 @@ class SessionLibrary:
                 cached = (changed, Manifest(), str(error))
             self._manifests[folder] = cached
         return cached[1], cached[2]
+
+    def _resumed_by(self, folder: Path, others: list[Path]) -> str:
+        """Return the ID of the latest session that resumed the one in a folder; empty if there is none."""
+        started = start_of(folder)
+        later = [other for other in others if other != folder and start_of(other) >= started]
+        for other in sorted(later, key=lambda other: (start_of(other), other.name), reverse=True):
+            manifest, _ = self._manifest(other)
+            origins = {os.path.normpath(other.parent / name) for name in manifest.resumed_from}
+            # A session that died before its first run is stored has nothing to reuse, so only the option names it.
+            if str(folder) in origins or folder.name == Path(manifest.text_setting("resume")).name:
+                return self.id_of(other)
+        return ""
+
+
+def _state(folder: Path, running: bool) -> FolderState:
+    """Return what changes when a record or the manifest is written, because files are replaced by renaming."""
+    return modified(folder), modified(folder / MANIFEST), running

@@ -25,13 +25,13 @@ from pytest_toolemu.ui.session_index import SessionFolder, latest_runs, modified
 
 def sessions(request: Request) -> Response:
     """Show all sessions. Outcomes of sessions whose records were not read yet are loaded one after another."""
-    listed = context_of(request).library.sessions()
+    listed = context_of(request).index.sessions()
     return page(request, "sessions.html.j2", sessions=listed, listed=_hash(listed), is_news=False)
 
 
 def session_list(request: Request) -> Response:
     """Show the list alone. ``known`` is the hash of the one that the browser has: nothing is sent if it is current."""
-    listed = context_of(request).library.sessions()
+    listed = context_of(request).index.sessions()
     current = _hash(listed)
     if request.query_params.get("known") == current:
         return Response(status_code=204)
@@ -43,7 +43,7 @@ def session_row(request: Request) -> Response:
     session = listed_session_of(request)
     if session is None:
         return Response(status_code=204)
-    runs = None if session.problem else context_of(request).library.reader.runs(session)
+    runs = None if session.problem else context_of(request).index.runs(session)
     return page(request, "session_row.html.j2", session=replace(session, runs=runs))
 
 
@@ -191,7 +191,10 @@ def live_start(request: Request) -> Response:
     As long as there is none, the page that says so asks again every second.
     """
     name, is_poll = request.query_params.get("session", ""), "hx-request" in request.headers
-    session = _named(request, name) if name else context_of(request).library.newest_running()
+    if name:
+        session = _named(request, name)
+    else:
+        session = next((each for each in context_of(request).index.sessions() if each.is_running), None)
     if session is not None:
         target = f"/sessions/{session.id}/live"
         return Response(headers={"hx-redirect": target}) if is_poll else RedirectResponse(target, 303)
@@ -201,7 +204,7 @@ def live_start(request: Request) -> Response:
 def _named(request: Request, name: str) -> SessionFolder | None:
     """Return the session with this ID; None if it is about to begin. Raise HTTPException if there is none."""
     ui = context_of(request)
-    if name == ui.starting and ui.library.session(name) is None:
+    if name == ui.starting and ui.index.session(name) is None:
         return None
     session = session_of_id(ui, name)
     return session if session.live is not None or _is_older(session) else None

@@ -17,7 +17,7 @@ from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, Plan
 from pytest_toolemu.sessions.store import RunStore
 from pytest_toolemu.ui import session_index
 from pytest_toolemu.ui.run_filter import RunFilter
-from pytest_toolemu.ui.session_index import INDEX, SessionLibrary, latest_runs, record_files, updated
+from pytest_toolemu.ui.session_index import INDEX, RunIndex, SessionIndex, latest_runs, record_files
 from tests.reporting.runs import run, session
 from tests.ui.applications import HOSTILE, NEWEST, client_of
 from tests.ui.release_session import RELEASE
@@ -167,12 +167,14 @@ def test_while_many_records_are_read_their_number_is_shown(tmp_path: Path, monke
     monkeypatch.setattr(session_index, "_SECONDS_TO_READ", 60)
     release, reading = threading.Event(), threading.Event()
 
-    def slow(folder: Path, index: Any, prices: Any, report: Any) -> Any:
+    updated = RunIndex.updated
+
+    def slow(index: RunIndex, folder: Path, prices: Any, report: Any) -> Any:
         reading.set()
         assert release.wait(60)
-        return updated(folder, index, prices, report)
+        return updated(index, folder, prices, report)
 
-    monkeypatch.setattr(session_index, "updated", slow)
+    monkeypatch.setattr(RunIndex, "updated", slow)
     client = client_of(tmp_path)
     first = threading.Thread(target=lambda: client.get("/sessions/one/results"))
     first.start()
@@ -207,11 +209,11 @@ def test_a_nested_session_and_a_deleted_one(tmp_path: Path) -> None:
 
 def test_a_session_that_is_deleted_while_a_page_is_made_has_no_runs(tmp_path: Path) -> None:
     folder = session(tmp_path / "one", run("a"))
-    library = SessionLibrary(tmp_path)
-    found = library.session("one")
+    index = SessionIndex(tmp_path)
+    found = index.session("one")
     assert found is not None
     shutil.rmtree(folder)
-    assert library.reader.runs(found).runs == ()
+    assert index.runs(found).runs == ()
     assert latest_runs(folder, 12) == []
     assert not folder.exists()
 

@@ -53,9 +53,7 @@ def test_what_the_source_says_is_not_marked(path: Path) -> None:
     assert lint_rules(path) == set()
 
 
-def test_secrets_of_the_environment_are_not_written(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_of_the_environment_are_not_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "boat-Zq81kkPplw0"
     monkeypatch.setenv("BOAT_API_KEY", secret)
     parameters = {"type": "object", "properties": {"key": {"type": "string", "default": secret}}}
