@@ -170,7 +170,7 @@ def records() -> Iterator[str]:
     yield (
         "A session writes JSON files into a folder of its own, below the run directory. Each file is written whole or not at "
         "all. Times are seconds since the epoch, durations are seconds. [Keep secrets and records "
-        "private](../how-to/secrets.md#records) describes who can read the files.\n"
+        "private](../explanation/security.md#who-can-read-the-records) describes who can read the files.\n"
     )
     yield (
         "| file | content |\n|---|---|\n"
@@ -210,7 +210,7 @@ def records() -> Iterator[str]:
     yield "## Draft\n"
     yield (
         "`toolemu generate` and `toolemu review` keep a record beside each draft, in `NAME.draft.json`; see "
-        "[Check and review drafts](../how-to/review-drafts.md).\n"
+        "[Check and review drafts](../how-to/draft-cases.md).\n"
     )
     yield from _record(DraftRecord, seen)
 
