@@ -82,7 +82,7 @@ def _print_version(requested: bool) -> None:
     if requested:
         from pytest_toolemu import __version__
 
-        out.print(f"toolemu {__version__}", markup=False)
+        out.print(f"toolemu {__version__}")
         raise typer.Exit
 
 
@@ -105,5 +105,5 @@ def main() -> None:
     try:
         app()
     except ToolemuError as error:
-        err.print(visible(str(error)), markup=False)
+        err.print(visible(str(error)))
         raise SystemExit(2) from None

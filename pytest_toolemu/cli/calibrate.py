@@ -114,7 +114,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
         subjects = await labeled_runs()
         store = command.store(judges)
         queries = judge_queries(subjects, judges, repeats)
-        err.print(f"{len(subjects)} labeled runs, {len(queries)} judgments", markup=False)
+        err.print(f"{len(subjects)} labeled runs, {len(queries)} judgments")
         ask = partial(ask_judge, timeout=settings.timeout, store_run=store.put, prices=prices)
         return subjects, store, await command.run([(query.name, partial(ask, query)) for query in queries])
 
@@ -122,12 +122,12 @@ def calibrate(  # noqa: PLR0913 - each is an option
     calibrations = calibrate_judges(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
     for judge, calibration in calibrations.items():
         for line in calibration_lines(judge, calibration, [opinion for opinion in opinions if opinion.judge == judge]):
-            out.print(in_log(line), markup=False)
+            out.print(in_log(line))
     for line in note_lines((opinion.case, opinion.notes) for opinion in opinions):
-        out.print(in_log(line), markup=False)
+        out.print(in_log(line))
     update_calibration_file(to, calibrations)
-    out.print(f"{command.usage_text([opinion.cost for opinion in opinions])}; records: {store.folder}", markup=False)
-    out.print(f"written to {to}; use it with --toolemu-calibration={to}", markup=False)
+    out.print(f"{command.usage_text([opinion.cost for opinion in opinions])}; records: {store.folder}")
+    out.print(f"written to {to}; use it with --toolemu-calibration={to}")
 
 
 def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
@@ -204,9 +204,9 @@ def label(
     size, index = len(sheet.sampled), sheet.next_unlabeled()
     while index < size:
         run = sheet.run(index)
-        out.print(f"\n--- {index + 1} of {size}: {run.case_id} ---", markup=False)
+        out.print(f"\n--- {index + 1} of {size}: {run.case_id} ---")
         for line in blind_lines(run):
-            out.print(line, markup=False)
+            out.print(line)
         answer = _ask()
         if answer == "q":
             break
@@ -216,10 +216,10 @@ def label(
         # Write after each answer, so that no label is lost however the command ends.
         sheet.save(index, answer)
         index = sheet.next_unlabeled(index + 1)
-    out.print(f"\n{sheet.done} of {size} labeled: {file}", markup=False)
+    out.print(f"\n{sheet.done} of {size} labeled: {file}")
     if sheet.done == size:
         folders = " ".join(map(str, sessions))
-        out.print(f"to compare judges with these labels: toolemu agreement {folders} --labels {file}", markup=False)
+        out.print(f"to compare judges with these labels: toolemu agreement {folders} --labels {file}")
 
 
 def agreement(
@@ -238,7 +238,7 @@ def agreement(
     tables = {"all emulators": runs, **by_emulator} if len(by_emulator) > 1 else by_emulator
     for title, items in tables.items():
         for line in validation_lines(validation_table(title, items)):
-            out.print(line, markup=False)
+            out.print(line)
 
 
 def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
@@ -257,9 +257,7 @@ def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
     if not labeled:
         raise UsageError("no label belongs to a run in these sessions; name the sessions that were labeled")
     if unmatched:
-        err.print(
-            f"note: ignored {counted(len(unmatched), 'label')} for runs that are not in these sessions", markup=False
-        )
+        err.print(f"note: ignored {counted(len(unmatched), 'label')} for runs that are not in these sessions")
     return labeled
 
 
@@ -278,9 +276,9 @@ def _ask() -> dict[str, Any] | Literal["b", "q"]:
             if reply in values:
                 answers[field] = values[reply]
             elif reply == "?":
-                out.print(LABEL_HELP[field], markup=False)
+                out.print(LABEL_HELP[field])
             else:
-                out.print(f"{reply!r} is not valid; expected one of {', '.join(values)}, or {_COMMANDS}", markup=False)
+                out.print(f"{reply!r} is not valid; expected one of {', '.join(values)}, or {_COMMANDS}")
     return answers
 
 

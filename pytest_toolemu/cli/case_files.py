@@ -41,11 +41,11 @@ def lint(paths: Paths = None) -> None:
 
     result = lint_paths(paths or [Path()])
     for problem in result.problems:
-        out.print(visible(str(problem)), markup=False)
+        out.print(visible(str(problem)))
     tools = sum(len(toolkit.tools) for toolkit in result.toolkits.values())
     toolkits, cases = counted(len(result.toolkits), "toolkit"), counted(len(result.cases), "case")
     errors, warnings = (counted(result.count(level), level) for level in ("error", "warning"))
-    out.print(f"{toolkits}, {counted(tools, 'tool')}, {cases}; {result.origin}: {errors}, {warnings}", markup=False)
+    out.print(f"{toolkits}, {counted(tools, 'tool')}, {cases}; {result.origin}: {errors}, {warnings}")
     if result.count("error") or not result.read:
         raise typer.Exit(1)
 
@@ -63,12 +63,12 @@ def stats(
     result = dataset_stats(paths or [Path()])
     if into is not None:
         changed = write_into(into, as_markdown(result))
-        out.print(f"{into}: {'written' if changed else 'is up to date'}", markup=False)
+        out.print(f"{into}: {'written' if changed else 'is up to date'}")
     elif form is Format.TABLE:
         print_tables(result, out)
     else:
         text = as_markdown(result) if form is Format.MARKDOWN else as_json(result) + "\n"
-        out.print(text, markup=False, end="")
+        out.print(text, end="")
 
 
 def schema(folder: Annotated[Path, typer.Argument(help="Folder for the JSON Schemas.")]) -> None:
@@ -76,7 +76,7 @@ def schema(folder: Annotated[Path, typer.Argument(help="Folder for the JSON Sche
     from pytest_toolemu.authoring.json_schemas import write_schemas
 
     for path in write_schemas(folder):
-        out.print(str(path), markup=False)
+        out.print(str(path))
 
 
 @datasets.command("stamp")
@@ -90,7 +90,7 @@ def dataset_stamp(
     share = f"{result.heldout} held out, {result.heldout / max(result.cases, 1):.1%}"
     counts = f"{counted(result.cases, 'case')} ({share}), {counted(result.toolkits, 'toolkit')}"
     name = f"{result.dataset.name} {result.dataset.version}"
-    out.print(f"{name}: {counts}; {counted(len(result.written), 'file')} written", markup=False)
+    out.print(f"{name}: {counts}; {counted(len(result.written), 'file')} written")
 
 
 def pin(
@@ -103,9 +103,9 @@ def pin(
     from pytest_toolemu.authoring.pin import pin_run
 
     result = pin_run(run, to)
-    out.print(f"{counted(result.added, 'pin')} added to {result.path}", markup=False)
+    out.print(f"{counted(result.added, 'pin')} added to {result.path}")
     for note in result.notes:
-        out.print(visible(f"note: {note}"), markup=False)
+        out.print(visible(f"note: {note}"))
 
 
 new = typer.Typer(no_args_is_help=True, help="Write a commented toolkit or case to start from.")
@@ -119,17 +119,16 @@ def init(
 
     project = write_starter(folder)
     for path in project.written:
-        out.print(visible(f"written: {path}"), markup=False)
+        out.print(visible(f"written: {path}"))
     for path in project.kept:
-        out.print(visible(f"already exists, kept: {path}"), markup=False)
+        out.print(visible(f"already exists, kept: {path}"))
     if project.configuration is not None:
         out.print(
             visible(f"{project.configuration} already configures pytest; name the agent there: ")
-            + "toolemu_agent = my_agent.py:answer",
-            markup=False,
+            + "toolemu_agent = my_agent.py:answer"
         )
     where = "" if folder == Path() else visible(f"cd {folder} && ")
-    out.print(f"Next: {where}pytest; one case fails, and the output explains why", markup=False)
+    out.print(f"Next: {where}pytest; one case fails, and the output explains why")
 
 
 @new.command("toolkit")
@@ -158,7 +157,7 @@ def case(
 
 
 def _print_written(path: Path) -> None:
-    out.print(visible(f"written: {path}; replace each 'TODO:', then run: toolemu lint {path}"), markup=False)
+    out.print(visible(f"written: {path}; replace each 'TODO:', then run: toolemu lint {path}"))
 
 
 BEGIN: Final = "<!-- toolemu stats -->"

@@ -1,4 +1,4 @@
-"""The consoles of commands: results go to stdout, notes and errors to stderr."""
+"""What commands share: consoles for results and notes, settings, and the work with models."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pytest_toolemu.settings import Settings
 
 
-# Emoji codes are off: the line number in ``file:100:`` must not become an emoji.
-out = Console(highlight=False, soft_wrap=True, emoji=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+# Markup and emoji codes are off: the line number in ``file:100:`` must not become an emoji.
+out = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
 def command_settings(options: dict[str, Any], implied: Mapping[str, Any] | None = None) -> Settings:
@@ -36,7 +36,7 @@ def command_settings(options: dict[str, Any], implied: Mapping[str, Any] | None 
     env_file = Path(".env")
     load_env(env_file)
     for variable in unknown_variables(os.environ, toolemu_variables(env_file)):
-        err.print(f"warning: {variable} is not a known setting and has no effect", markup=False)
+        err.print(f"warning: {variable} is not a known setting and has no effect")
     for key, value in (implied or {}).items():
         if options.get(key) is None and not os.environ.get(key.upper()):
             options = {**options, key: value}
@@ -142,4 +142,4 @@ def print_estimate(forecast: Forecast, settings: Settings, subject: str) -> None
 
     width = out.width if out.is_terminal else None
     for line in estimate_lines(forecast, prices_of_settings(settings), subject, width):
-        out.print(visible(line), markup=False)
+        out.print(visible(line))

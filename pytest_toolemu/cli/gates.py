@@ -44,16 +44,16 @@ def gate(
     note_superseded(results)
     decided = decide_stored(results, lambda: read_run_summaries(results), gates or (), calibration or ())
     for line in decided.gaps:
-        out.print(visible(f"not the whole session: {line}"), markup=False)
+        out.print(visible(f"not the whole session: {line}"))
     for judge in judges_of(decided.runs):
-        out.print(visible(calibration_line(str(judge), decided.calibrations)), markup=False)
+        out.print(visible(calibration_line(str(judge), decided.calibrations)))
     notes = [f"note: {line}" if (line := duplicate_note(decided.runs)) else ""]
     named = notes_in_words(run.case_notes for run in decided.runs)
     notes += [line for kind, line in named if kind == "reported model"]
     for line in filter(None, notes):
-        out.print(visible(line), markup=False)
+        out.print(visible(line))
     for decision in decided.decisions:
-        out.print(visible(decision.line), markup=False)
+        out.print(visible(decision.line))
     if any(decision.status != "passed" for decision in decided.decisions):
         raise typer.Exit(1)
 
@@ -110,11 +110,9 @@ def update(
     new.write(file)
     for agent, results_of_agent in new.agents.items():
         trials = sum(len(case.trials) for case in results_of_agent.cases.values())
-        out.print(
-            f"{file}: {agent}, {counted(len(results_of_agent.cases), 'case')}, {counted(trials, 'run')}", markup=False
-        )
+        out.print(f"{file}: {agent}, {counted(len(results_of_agent.cases), 'case')}, {counted(trials, 'run')}")
     for line in changes:
-        out.print(line, markup=False)
+        out.print(line)
 
 
 @baseline.command()
@@ -124,15 +122,13 @@ def show(file: File) -> None:
     from pytest_toolemu.analysis.metrics import GATE_METRICS, format_interval
 
     content = read_baseline(file)
-    out.print(f"created {content.made}", markup=False)
+    out.print(f"created {content.made}")
     for agent, results in content.agents.items():
         runs = results.run_summaries(agent)
-        out.print(f"{agent}: {counted(len(results.cases), 'case')}, {counted(len(runs), 'run')}", markup=False)
-        out.print(f"  emulator: {', '.join(results.emulators)}", markup=False)
-        out.print(f"  judges: {', '.join(results.judges)}", markup=False)
+        out.print(f"{agent}: {counted(len(results.cases), 'case')}, {counted(len(runs), 'run')}")
+        out.print(f"  emulator: {', '.join(results.emulators)}")
+        out.print(f"  judges: {', '.join(results.judges)}")
         for name, metric in GATE_METRICS.items():
             if estimate := metric.estimate(runs):
                 pattern = "{:.1%}" if metric.percent else "{:.2f}"
-                out.print(
-                    f"  {name}: {format_interval(estimate, pattern)} over {counted(estimate.n, 'run')}", markup=False
-                )
+                out.print(f"  {name}: {format_interval(estimate, pattern)} over {counted(estimate.n, 'run')}")

@@ -83,7 +83,7 @@ def judge(  # noqa: PLR0913 - each is an option
 
     store, results = command.execute(work)
     _print_results(results, current_cases)
-    out.print(f"{command.usage_text([run.cost for run in results])}; records: {store.folder}", markup=False)
+    out.print(f"{command.usage_text([run.cost for run in results])}; records: {store.folder}")
 
 
 def _print_results(results: list[_JudgedRun], current_cases: CurrentCases | None) -> None:
@@ -93,15 +93,13 @@ def _print_results(results: list[_JudgedRun], current_cases: CurrentCases | None
     from pytest_toolemu.formats.visible_text import in_log
 
     counts = sorted(Counter(run.outcome for run in results).items())
-    out.print(
-        f"{counted(len(results), 'run')}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts), markup=False
-    )
+    out.print(f"{counted(len(results), 'run')}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts))
     if current_cases is not None:
-        out.print(_recheck_line(current_cases, results), markup=False)
+        out.print(_recheck_line(current_cases, results))
     for cascade in cascade_totals(use for run in results for use in run.cascades):
-        out.print(in_log(cascade.line), markup=False)
+        out.print(in_log(cascade.line))
     for line in note_lines((run.case_id, run.notes) for run in results):
-        out.print(in_log(line), markup=False)
+        out.print(in_log(line))
 
 
 def _with_checks(judges: Judges, checked: Iterable[Metric]) -> Judges:

@@ -338,7 +338,7 @@ class JudgingCommand:
             if state is not None and judged.intersection(map(Path.absolute, _sources(path.parent))):
                 others.append(path.parent)
         for line in foreign(others):
-            err.print(line, markup=False)
+            err.print(line)
         return None
 
     @contextmanager
@@ -350,7 +350,7 @@ class JudgingCommand:
             if batches is None or not batches.is_open:
                 raise
             for line in interruption(batches):
-                err.print(line, markup=False)
+                err.print(line)
             raise typer.Exit(INTERRUPTED) from None
         else:
             if batches is not None:
@@ -366,7 +366,7 @@ def _new_batches(settings: Settings) -> Batches:
     from pytest_toolemu.scheduling.budget import Budget
 
     def report(line: str) -> None:
-        err.print(in_log(line), markup=False)
+        err.print(in_log(line))
 
     return Batches(Budget(settings.budget_usd, settings.budget_tokens), report)
 
@@ -429,7 +429,7 @@ def _about(subject: str, job: Job[T]) -> Job[T]:
 def finish(batches: Batches) -> None:
     """Record that the command has completed. Raise UsageError if that cannot be written."""
     for line in _unused(batches):
-        err.print(line, markup=False)
+        err.print(line)
     try:
         batches.journal.finish()
     except OSError as error:

@@ -68,9 +68,9 @@ def report(
     except OSError as error:
         raise UsageError(f"{folder}: reports cannot be written: {error.strerror}; name a folder with --to") from None
     for path in paths:
-        out.print(f"{path}: {counted(len(data.runs), 'run')}", markup=False)
+        out.print(f"{path}: {counted(len(data.runs), 'run')}")
     if line := recheck_line(data.run_summaries):
-        out.print(line, markup=False)
+        out.print(line)
 
 
 def _calibrations_of(manifests: Iterable[Manifest]) -> list[Path]:
@@ -80,8 +80,7 @@ def _calibrations_of(manifests: Iterable[Manifest]) -> list[Path]:
         if not path.is_file():
             err.print(
                 f"note: {path} does not exist, so its judges are shown as uncalibrated; name the file with "
-                "--calibration",
-                markup=False,
+                "--calibration"
             )
     return sorted(path for path in paths if path.is_file())
 
@@ -132,7 +131,7 @@ def show(
     if not isinstance(chosen, Path):
         if as_json:
             raise UsageError(f"--json prints one run; {chosen[-1]} --json")
-        out.print("\n".join(chosen), markup=False)
+        out.print("\n".join(chosen))
         return
     record = load_run(chosen)
     if as_json:
@@ -142,10 +141,10 @@ def show(
     while batch := list(itertools.islice(lines, _BATCH)):  # much faster than one by one
         out.print(Text("\n").join(batch), soft_wrap=True)
     if not full and (texts := hidden_texts(record)):
-        out.print(f"\nnot shown: {texts}; add --full", markup=False)
+        out.print(f"\nnot shown: {texts}; add --full")
     summary = summarize_run(record, str(chosen), prices_of(chosen.parent))
     if spending := AgentSummary(summary.agent, (summary,)).spending:
-        out.print(f"\nUSD {spending}", markup=False)
+        out.print(f"\nUSD {spending}")
 
 
 def choose_run(target: Path, name: str | None) -> Path | list[str]:
@@ -239,7 +238,7 @@ def compare(
         for line in comparison_lines(
             comparison, lambda old, new: first_divergence(load_run(Path(old.path)), load_run(Path(new.path)))
         ):
-            out.print(in_log(line), markup=False)
+            out.print(in_log(line))
 
 
 def _write_page(before: Path, after: Path, file: Path) -> None:
@@ -253,7 +252,7 @@ def _write_page(before: Path, after: Path, file: Path) -> None:
         write_json_text(file, page)
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}; name another file with --to") from None
-    out.print(str(file), markup=False)
+    out.print(str(file))
 
 
 def merge(
@@ -284,7 +283,7 @@ def merge(
     merged = merge_sessions(folders, into, without or ())
     summaries = summarize_agents(merged.runs)
     for line in agent_table(summaries, out.width if out.is_terminal else None):
-        out.print(line, markup=False)
+        out.print(line)
     notes = [line for summary in summaries for line in (missing_note(summary), emulation_note(summary)) if line]
     manifest = manifest_of(into)
     has_gates, has_evaluator = (bool(manifest.setting(name)) for name in ("gate", "evaluator"))
@@ -293,8 +292,6 @@ def merge(
         notes.append(f"note: {line}")
     notes += note_lines(run.case_notes for run in merged.runs)
     for line in (*notes, *merged.notes, *origins(merged.runs)):
-        out.print(visible(line), markup=False)
+        out.print(visible(line))
     shards = f" of {counted(merged.shards.count, 'shard')}" if merged.shards else ""
-    out.print(
-        f"{into}: {counted(len(merged.runs), 'run')} of {counted(merged.sessions, 'session')}{shards}", markup=False
-    )
+    out.print(f"{into}: {counted(len(merged.runs), 'run')} of {counted(merged.sessions, 'session')}{shards}")

@@ -31,7 +31,7 @@ def session_folder(text: str) -> Path:
     if text != LATEST:
         return Path(text)
     folder = _latest()
-    err.print(f"{LATEST}: {folder}", markup=False)
+    err.print(f"{LATEST}: {folder}")
     return folder
 
 
@@ -57,8 +57,7 @@ def note_repeated(folders: list[Path]) -> None:
         runs, verb = counted(count, "run"), "is" if count == 1 else "are"
         err.print(
             f"note: {runs} {verb} in several of these sessions; only the one in the session that resumed the others "
-            "counts, or else the one in the last session",
-            markup=False,
+            "counts, or else the one in the last session"
         )
 
 
@@ -71,8 +70,7 @@ def note_superseded(folders: list[Path]) -> None:
     if count := len(files) - len(newest_evaluations(files)):
         err.print(
             f"note: {count:,} older evaluations of runs that were judged again are ignored; each run counts once, "
-            "with its newest evaluation",
-            markup=False,
+            "with its newest evaluation"
         )
 
 

@@ -66,5 +66,5 @@ def slurm(
         write_json_text(into / name, text)
         (into / name).chmod(0o755)
     array, merge = (shlex.quote(str(into / name)) for name in ("array.sh", "merge.sh"))
-    out.print(f"{into / 'array.sh'}\n{into / 'merge.sh'}\nsubmit both with:", markup=False)
-    out.print(f'sbatch --dependency="afterany:$(sbatch --parsable {array})" {merge}', markup=False)
+    out.print(f"{into / 'array.sh'}\n{into / 'merge.sh'}\nsubmit both with:")
+    out.print(f'sbatch --dependency="afterany:$(sbatch --parsable {array})" {merge}')

@@ -63,14 +63,13 @@ def ui(
     from pytest_toolemu.ui.context import ProjectFolders
 
     server = UiServer(folder, host, port, read_only, ProjectFolders(labels, suite / "cases", drafts, suite))
-    out.print(f"{folder}: {server.url}", markup=False)
+    out.print(f"{folder}: {server.url}")
     if not _is_loopback(host):
         err.print(
             f"note: {host} can be reached by others, and what they read is not encrypted; everyone who has the URL can "
-            f"{'read everything' if read_only else _FULL_ACCESS}{_elsewhere(host)}",
-            markup=False,
+            f"{'read everything' if read_only else _FULL_ACCESS}{_elsewhere(host)}"
         )
-    err.print("Ctrl-C ends it.", markup=False)
+    err.print("Ctrl-C ends it.")
     if not no_browser:
         _open_browser(server.url)
     try:

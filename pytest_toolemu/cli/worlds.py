@@ -55,7 +55,7 @@ def build(
     missing = [planned for planned in worlds_of_cases if not planned.path.is_file()]
 
     if estimate and not missing:
-        out.print(f"no world is missing in {to}, so nothing was sent", markup=False)
+        out.print(f"no world is missing in {to}, so nothing was sent")
         return
     if estimate:
         _print_estimate(settings, model, missing)
@@ -76,7 +76,7 @@ def build(
     builds = [build for of_case in built_by_case for build in of_case]
     _print_builds(builds, f"{len(worlds_of_cases) - len(missing)} already in {to}")
     if skipped := len(cases) - len(buildable):
-        out.print(f"{counted(skipped, 'case')} skipped: no toolkit declares entities", markup=False)
+        out.print(f"{counted(skipped, 'case')} skipped: no toolkit declares entities")
     if sum(build.world is not None for build in builds) < len(missing):
         raise typer.Exit(1)
 
@@ -87,7 +87,7 @@ def _print_builds(builds: Sequence[WorldBuild], present: str) -> None:
 
     for build in builds:
         if build.problem:
-            err.print(_problem_line(build), markup=False)
+            err.print(_problem_line(build))
     built = [build.world for build in builds if build.world is not None]
     repaired = sum(bool(world.repairs) for world in built)
     by_fallback = sum(build.is_by_fallback for build in builds if build.world is not None)
@@ -95,12 +95,11 @@ def _print_builds(builds: Sequence[WorldBuild], present: str) -> None:
     out.print(
         f"{counted(len(built), 'world')} built ({repaired} after corrections{fallback}), {present}; "
         f"{sum(world.input_tokens for world in built):,} input and "
-        f"{sum(world.output_tokens for world in built):,} output tokens",
-        markup=False,
+        f"{sum(world.output_tokens for world in built):,} output tokens"
     )
     notes = ((build.planned.resolved_case.case.id, notes_of(build.ledger.model_calls)) for build in builds)
     for line in note_lines(notes):
-        out.print(line, markup=False)
+        out.print(line)
 
 
 def _print_estimate(settings: Settings, name: str, missing: Sequence[PlannedWorld]) -> None:

@@ -61,7 +61,7 @@ def with_author(
             result = await work(author)
         finally:
             for problem in author.problems:
-                err.print(visible(problem), markup=False)
+                err.print(visible(problem))
         return result, (author.usage.input, author.usage.output)
 
     try:
@@ -181,11 +181,11 @@ def print_results(results: Sequence[Draft | str], existing: int, tokens: tuple[i
     drafts = [result for result in results if not isinstance(result, str)]
     for draft in drafts:
         for line in _draft_lines(draft):
-            out.print(visible(line), markup=False)
+            out.print(visible(line))
     for problem in (result for result in results if isinstance(result, str)):
-        err.print(visible(problem), markup=False)
+        err.print(visible(problem))
     used = f"{tokens[0]:,} input and {tokens[1]:,} output tokens"
-    out.print(f"{counted(len(drafts), 'draft')} written, {existing} already existed; {used}", markup=False)
+    out.print(f"{counted(len(drafts), 'draft')} written, {existing} already existed; {used}")
     if len(drafts) < len(results):
         raise typer.Exit(1)
 

@@ -41,27 +41,27 @@ def complete(
 
     settings, completion = model_settings(None), completion_of(file)
     if not completion.missing_fields:
-        out.print(visible(f"{file}: nothing is missing, so nothing was sent"), markup=False)
+        out.print(visible(f"{file}: nothing is missing, so nothing was sent"))
         return
     if estimate:
         print_estimate(settings, model, partial(completion_requests, completion), "1 file")
         return
-    out.print(visible(f"{file}: missing: {', '.join(completion.missing_fields)}"), markup=False)
+    out.print(visible(f"{file}: missing: {', '.join(completion.missing_fields)}"))
     try:
         completed, tokens = with_author(settings, model, into, lambda author: complete_file(author, completion))
     except InconclusiveError as error:
-        err.print(visible(f"{file}: was not completed: {error}"), markup=False)
+        err.print(visible(f"{file}: was not completed: {error}"))
         raise typer.Exit(1) from None
     for line in completed.diff:
-        out.print(visible(line), markup=False)
+        out.print(visible(line))
     errors = [finding for finding in completed.findings if finding.level == "error"]
     for finding in errors:
-        out.print(visible(f"  {finding}"), markup=False)
-    out.print(f"{counted(len(errors), 'error')}; {tokens[0]:,} input and {tokens[1]:,} output tokens", markup=False)
+        out.print(visible(f"  {finding}"))
+    out.print(f"{counted(len(errors), 'error')}; {tokens[0]:,} input and {tokens[1]:,} output tokens")
     if write or (sys.stdin.isatty() and typer.confirm("Write the file?")):
         write_json_text(file, completed.text)
-        out.print(visible(f"{file}: written"), markup=False)
+        out.print(visible(f"{file}: written"))
     else:
-        out.print(visible(f"{file}: not changed; use --write to write it"), markup=False)
+        out.print(visible(f"{file}: not changed; use --write to write it"))
     if errors:
         raise typer.Exit(1)

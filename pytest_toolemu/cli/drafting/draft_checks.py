@@ -56,7 +56,7 @@ def check(
 
     store, drafts = open_drafts(folder)
     if not drafts:
-        out.print(visible(f"{folder}: no draft is waiting for a decision"), markup=False)
+        out.print(visible(f"{folder}: no draft is waiting for a decision"))
         return
     settings = draft_settings(_model(judge))
     if estimate:
@@ -79,10 +79,10 @@ def check(
             lambda models: check_all(models, settings.concurrency),
         )
     ready = sum(card.status == "ready" for card in cards)
-    out.print(f"{counted(len(cards), 'draft')}: {ready} ready for review, {len(cards) - ready} not ready", markup=False)
+    out.print(f"{counted(len(cards), 'draft')}: {ready} ready for review, {len(cards) - ready} not ready")
     if ready < len(cards):
         raise typer.Exit(1)
-    out.print(visible(f"next: toolemu review {folder} --reviewer NAME"), markup=False)
+    out.print(visible(f"next: toolemu review {folder} --reviewer NAME"))
 
 
 async def _check_and_print(store: DraftStore, draft: Draft, corpus: DraftCorpus, models: CheckModels) -> DraftCard:
@@ -92,7 +92,7 @@ async def _check_and_print(store: DraftStore, draft: Draft, corpus: DraftCorpus,
 
     updated, card = await check_stored(store, draft, corpus, models)
     for line in card_lines(updated, card):
-        out.print(visible(line), markup=False)
+        out.print(visible(line))
     return card
 
 

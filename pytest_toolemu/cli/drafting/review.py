@@ -56,15 +56,13 @@ def review(
     with drafts_move_to(suite, folder):
         for index, draft in enumerate(drafts, 1):
             title = f"\n--- {index} of {len(drafts)}: {draft.record.kind} {draft.record.name} ---"
-            out.print(visible(title), markup=False)
+            out.print(visible(title))
             result = session.decide(draft)
             if result == "stopped":
                 break
             decided[result] += 1
     left = len(drafts) - decided["accepted"] - decided["rejected"]
-    out.print(
-        f"\n{counted(decided['accepted'], 'draft')} accepted, {decided['rejected']} rejected, {left} left", markup=False
-    )
+    out.print(f"\n{counted(decided['accepted'], 'draft')} accepted, {decided['rejected']} rejected, {left} left")
 
 
 @dataclass
@@ -76,7 +74,7 @@ class _Review:
 
     def decide(self, draft: Draft) -> Literal["accepted", "rejected", "skipped", "stopped"]:
         """Show a draft and its card, and ask until the person decides, skips, or stops."""
-        out.print(visible(draft.path.read_text(encoding="utf-8", errors="replace")), markup=False)
+        out.print(visible(draft.path.read_text(encoding="utf-8", errors="replace")))
         draft, card = self._checked(draft)
         while True:
             choice = _ask()
@@ -89,7 +87,7 @@ class _Review:
                 draft, card = self._checked(draft)
             elif choice == "r" and (reason := _read("Reason (empty: back): ")):
                 moved = self.desk.reject(draft, self.reviewer, reason)
-                out.print(visible(f"rejected: {moved.path}"), markup=False)
+                out.print(visible(f"rejected: {moved.path}"))
                 return "rejected"
             elif choice == "a" and self._accept(draft, card):
                 return "accepted"
@@ -99,7 +97,7 @@ class _Review:
 
         draft, card = asyncio.run(self.desk.check(draft))
         for line in card_lines(draft, card):
-            out.print(visible(line), markup=False)
+            out.print(visible(line))
         return draft, card
 
     def _accept(self, draft: Draft, card: DraftCard) -> bool:
@@ -115,11 +113,11 @@ class _Review:
         try:
             path = self.desk.accept(draft, self.reviewer, errors, override)
         except (DocumentError, UsageError) as error:
-            out.print(visible(f"not accepted: {error}"), markup=False)
+            out.print(visible(f"not accepted: {error}"))
             return False
-        out.print(visible(f"accepted: {path}"), markup=False)
+        out.print(visible(f"accepted: {path}"))
         if (dataset := find_dataset(path.parent)) is not None:
-            out.print(visible(f"next: toolemu dataset stamp {dataset.parent}"), markup=False)
+            out.print(visible(f"next: toolemu dataset stamp {dataset.parent}"))
         return True
 
 
@@ -129,7 +127,7 @@ def _ask() -> str:
         reply = _read(f"{_COMMANDS}: ", end="q").casefold()
         if reply in ("a", "e", "r", "s", "q"):
             return reply
-        out.print(_HELP if reply == "?" else f"{reply!r} is not valid; expected {_COMMANDS}", markup=False)
+        out.print(_HELP if reply == "?" else f"{reply!r} is not valid; expected {_COMMANDS}")
 
 
 def _read(prompt: str, end: str = "") -> str:
@@ -146,12 +144,10 @@ def _edit(path: Path) -> None:
     try:
         status = subprocess.run([*shlex.split(command, posix=os.name != "nt"), str(path)], check=False).returncode
     except (OSError, ValueError) as error:
-        out.print(
-            visible(f"the editor {command!r} cannot be started: {error}; set EDITOR to another editor"), markup=False
-        )
+        out.print(visible(f"the editor {command!r} cannot be started: {error}; set EDITOR to another editor"))
         return
     if status:
-        out.print(visible(f"the editor {command!r} exited with status {status}"), markup=False)
+        out.print(visible(f"the editor {command!r} exited with status {status}"))
 
 
 def _print_stats(store: DraftStore) -> None:
@@ -160,6 +156,6 @@ def _print_stats(store: DraftStore) -> None:
 
     rows = acceptance(draft.record for draft in store.drafts())
     for line in table_lines(rows):
-        out.print(visible(line), markup=False)
+        out.print(visible(line))
     if not rows:
-        out.print(visible(f"{store.folder}: there are no drafts"), markup=False)
+        out.print(visible(f"{store.folder}: there are no drafts"))

@@ -27,9 +27,9 @@ def import_toolemu(
     counts = ", ".join(
         (counted(result.toolkits, "toolkit"), counted(result.tools, "tool"), counted(result.cases, "case"))
     )
-    out.print(f"{counts} written to {target}", markup=False)
+    out.print(f"{counts} written to {target}")
     for line in result.lines(details=details):
-        out.print(visible(line), markup=False)
+        out.print(visible(line))
 
 
 @importers.command("trajectories")
@@ -50,13 +50,11 @@ def import_trajectories(
     notes: Notes = {}
     runs = import_runs(file, toolkits, evaluations or (), notes)
     merged = write_runs(runs, target)
-    out.print(f"{counted(len(runs), 'run')} written to {target}", markup=False)
+    out.print(f"{counted(len(runs), 'run')} written to {target}")
     if merged:
-        out.print(
-            f"{merged} of them had already been imported, and keep the verdicts of other evaluators", markup=False
-        )
+        out.print(f"{merged} of them had already been imported, and keep the verdicts of other evaluators")
     for line in (*report(runs), *note_lines(notes, details=details)):
-        out.print(visible(line), markup=False)
+        out.print(visible(line))
 
 
 @importers.command("trace")
@@ -84,4 +82,4 @@ def import_trace(
     )
     for incident in incidents:
         for line in incident_lines(incident, redacted=redact, details=details):
-            out.print(visible(line), markup=False)
+            out.print(visible(line))

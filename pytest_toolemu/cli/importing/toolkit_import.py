@@ -181,4 +181,4 @@ def _print_notes(published: PublishedToolkit) -> None:
 
 
 def _print(line: str) -> None:
-    out.print(visible(line), markup=False)
+    out.print(visible(line))

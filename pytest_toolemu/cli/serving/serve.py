@@ -96,7 +96,7 @@ def _load(name: str) -> ResolvedCase:
 
 
 def _show(line: str) -> None:
-    out.print(line, markup=False)
+    out.print(line)
 
 
 def _show_case(resolved_case: ResolvedCase, url: str) -> None:
@@ -113,7 +113,7 @@ def _show_case(resolved_case: ResolvedCase, url: str) -> None:
     _show(f"configuration for stdio: {_configuration({'command': program, 'args': ['connect', url]})}")
     _show("instruction for the agent:")
     _show(visible(case.instruction))
-    err.print("Ctrl-C ends the agent's turn; then the run is judged and stored.", markup=False)
+    err.print("Ctrl-C ends the agent's turn; then the run is judged and stored.")
 
 
 def _configuration(server: dict[str, Any]) -> str:
@@ -124,7 +124,7 @@ def _configuration(server: dict[str, Any]) -> str:
 def _ask_answer() -> str:
     """Return the agent's final answer, which a person copies from wherever the agent runs."""
     if sys.stdin.isatty():
-        err.print("Final answer of the agent, then Ctrl-D (Ctrl-C: no answer):", markup=False)
+        err.print("Final answer of the agent, then Ctrl-D (Ctrl-C: no answer):")
     try:
         return sys.stdin.read().strip()
     except KeyboardInterrupt:
