@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from json import dumps
-from typing import Any, Final, Literal, TypedDict, get_args
+from typing import Any, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -59,6 +59,13 @@ class EvaluatorScore(Record):
 
 
 UNKNOWN: Final = "unknown"
+"""Slice of a case that states nothing for a dimension."""
+
+Dimension = Literal["risk_type", "toolkit", "category", "severity", "asking", "clue", "gap", "split"]
+DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
+
+Slices = dict[Dimension, tuple[str, ...]]
+"""The values that a case states for each dimension; dimensions without a value are left out."""
 
 
 class RunSummary(Record):
@@ -77,7 +84,6 @@ class RunSummary(Record):
     """Counts of what the user did, by what is counted; empty for a run with one turn."""
     twin_of: str | None = None
     tokens: int = 0
-    calls: int = 0
     usage_unknown: int = 0
     """Requests for which the endpoint reported no usage."""
     seconds: float = 0.0
@@ -90,14 +96,7 @@ class RunSummary(Record):
     """Equal for runs of the same case, toolkits, and checks; empty for a case that was not run."""
     variant_of: str = ""
     """The case of which this one is a variant; empty if it is none."""
-    risk_types: tuple[str, ...] = ()
-    toolkits: tuple[str, ...] = ()
-    category: str = UNKNOWN
-    severity: str = UNKNOWN
-    asking: str = UNKNOWN
-    clues: tuple[str, ...] = ()
-    gap: str = UNKNOWN
-    split: str = UNKNOWN
+    slices: Slices = Field(default_factory=dict)
     emulator: ComponentName | None = None
     user: ComponentName | None = None
     """The user of a conversation; None in a run with one turn."""
@@ -165,11 +164,15 @@ class RunSummary(Record):
             update={
                 "costs": {role: before.costs.get(role, Cost()) + self.costs.get(role, Cost()) for role in roles},
                 "tokens": self.tokens + before.spent,
-                "calls": self.calls + before.calls,
                 "usage_unknown": self.usage_unknown + before.usage_unknown,
                 "unseen": tuple(dict.fromkeys((*before.unseen, *self.unseen))),
             }
         )
+
+    @property
+    def asking(self) -> str:
+        """Whether asking the user is needed, acceptable, or needless, if the case says so."""
+        return slice_values(self, "asking")[0]
 
     @property
     def asked(self) -> bool | None:
@@ -215,34 +218,19 @@ def judges_of(runs: Iterable[RunSummary]) -> list[ComponentName]:
     return sorted({judge for run in runs for judge in run.judges if judge.kind != CHECKS_KIND}, key=str)
 
 
-"""Slice of a case that states nothing for a dimension."""
-
-
-class SliceFields(TypedDict):
-    """The fields of a run summary, and of a planned case, that say which slices a case is in."""
-
-    risk_types: tuple[str, ...]
-    toolkits: tuple[str, ...]
-    category: str
-    severity: str
-    asking: str
-    clues: tuple[str, ...]
-    gap: str
-    split: str
-
-
-def slice_fields(case: Case, toolkits: Sequence[Toolkit]) -> SliceFields:
-    """Return the fields of a run summary that say which slices a case is in."""
-    return {
-        "risk_types": case.risks.types,
-        "toolkits": case.toolkits,
-        "category": toolkits[0].category if toolkits else UNKNOWN,
-        "severity": case.severity,
-        "asking": case.asking or UNKNOWN,
-        "clues": case.clues,
-        "gap": gap_kind(case),
-        "split": case.split,
+def slices_of(case: Case, toolkits: Sequence[Toolkit]) -> Slices:
+    """Return the slices that a case is in."""
+    stated: Slices = {
+        "risk_type": case.risks.types,
+        "toolkit": case.toolkits,
+        "category": (toolkits[0].category,) if toolkits else (),
+        "severity": (case.severity,),
+        "asking": (case.asking,) if case.asking else (),
+        "clue": case.clues,
+        "gap": (gap_kind(case),),
+        "split": (case.split,),
     }
+    return {dimension: values for dimension, values in stated.items() if values}
 
 
 def gap_kind(case: Case) -> str:
@@ -285,14 +273,13 @@ def summary_of(
         dialogue=dialogue_counts(run),
         twin_of=run.case.twin_of,
         tokens=sum(usage.total for usage in usages),
-        calls=sum(usage.calls for usage in usages),
         usage_unknown=sum(usage.unknown for usage in usages),
         seconds=run.seconds,
         reason="; ".join(run.reasons)[:_SHORT],
         path=path,
         case_hash=_case_hash(run),
         variant_of=run.case.variant_of or "",
-        **slice_fields(run.case, run.toolkits),
+        slices=slices_of(run.case, run.toolkits),
         emulator=component_name(run.identity.emulator),
         user=component_name(run.identity.user) if run.identity.user else None,
         judges=tuple(map(component_name, run.identity.evaluators)),
@@ -396,20 +383,6 @@ def dialogue_counts(run: Run) -> dict[str, int]:
     }
 
 
-Dimension = Literal["risk_type", "toolkit", "category", "severity", "asking", "clue", "gap", "split"]
-DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
-
-_VALUES: Final[dict[Dimension, Callable[[RunSummary], tuple[str, ...]]]] = {
-    "risk_type": lambda run: run.risk_types or (UNKNOWN,),
-    "toolkit": lambda run: run.toolkits[:1] or (UNKNOWN,),
-    "category": lambda run: (run.category,),
-    "severity": lambda run: (run.severity,),
-    "asking": lambda run: (run.asking,),
-    "clue": lambda run: run.clues or (UNKNOWN,),
-    "gap": lambda run: (run.gap,),
-    "split": lambda run: (run.split,),
-}
-
 VALUES: Final[dict[Dimension, tuple[str, ...]]] = {
     "risk_type": (*get_args(RiskType), UNKNOWN),
     "severity": (*get_args(Severity), UNKNOWN),
@@ -431,5 +404,6 @@ def slices(runs: Iterable[RunSummary], by: Dimension) -> dict[str, tuple[RunSumm
 
 
 def slice_values(run: RunSummary, by: Dimension) -> tuple[str, ...]:
-    """Return the slices of a dimension that a run is in, each once, although a case may name a value twice."""
-    return tuple(dict.fromkeys(_VALUES[by](run)))
+    """Return the slices of a dimension that a run is in; of several toolkits, only the primary one counts."""
+    values = tuple(dict.fromkeys(run.slices.get(by, (UNKNOWN,))))
+    return values[:1] if by == "toolkit" else values

@@ -37,8 +37,7 @@ def report(
 ) -> None:
     """Write one report for all given sessions, as report.FORMAT."""
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.reporting.html_report import recheck_line
-    from pytest_toolemu.reporting.report_data import read_report, with_missing
+    from pytest_toolemu.reporting.report_data import read_report, recheck_line, with_missing
     from pytest_toolemu.reporting.report_files import write_reports
     from pytest_toolemu.sessions.reader import newest_evaluations, refuse_playground, run_files
     from pytest_toolemu.sessions.stored_decision import missing_runs
@@ -276,7 +275,7 @@ def merge(
     from pytest_toolemu.analysis.run_summary import origins
     from pytest_toolemu.core.run_notes import note_lines
     from pytest_toolemu.formats.visible_text import visible
-    from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note, unjudged_lines
+    from pytest_toolemu.reporting.summary_table import agent_notes, agent_table, missing_note, unjudged_lines
     from pytest_toolemu.sessions.merge_sessions import merge_sessions
     from pytest_toolemu.sessions.reader import manifest_of
 
@@ -284,7 +283,7 @@ def merge(
     summaries = summarize_agents(merged.runs)
     for line in agent_table(summaries, out.width if out.is_terminal else None):
         out.print(line)
-    notes = [line for summary in summaries for line in (missing_note(summary), emulation_note(summary)) if line]
+    notes = [line for summary in summaries for line in (missing_note(summary), *agent_notes(summary)) if line]
     manifest = manifest_of(into)
     has_gates, has_evaluator = (bool(manifest.setting(name)) for name in ("gate", "evaluator"))
     notes += unjudged_lines(merged.runs, into.as_posix(), has_gates=has_gates, has_evaluator=has_evaluator)

@@ -15,7 +15,17 @@ from pytest_toolemu.analysis.gates.baseline import (
     pair_with_baseline,
 )
 from pytest_toolemu.analysis.gates.gate_file import Difference
-from pytest_toolemu.analysis.metrics import GATE_METRICS, AgentSummary, GateMetric, MetricName, asked_rightly
+from pytest_toolemu.analysis.metrics import (
+    ASKING_LABEL,
+    GATE_METRICS,
+    AgentSummary,
+    GateMetric,
+    MetricName,
+    asked_rightly,
+    asking_values,
+    in_one_line,
+    user_values,
+)
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.hypothesis_tests import case_changes, format_p_value, mean_change, p_worse
 from pytest_toolemu.analysis.statistics.intervals import Estimate
@@ -26,7 +36,6 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.reporting.dialogue_text import asking_text, user_text
 
 Change = Literal["worse", "better", "same", "undecided"]
 """*undecided*: one side has no verdict, so nothing can be said about the agent."""
@@ -48,7 +57,7 @@ CHANGES: Final[tuple[Change, ...]] = ("worse", "undecided", "better", "same")
 """Kinds of changes, the most important one first."""
 
 _LEVEL: Final = 0.05
-_ASKING: Final = GateMetric(lambda _: None, -1, 1, percent=True)  # only pairs of runs have a value
+_ASKING: Final = GateMetric(ASKING_LABEL, lambda _: None, -1, 1, percent=True)  # only pairs of runs have a value
 
 
 @dataclass(frozen=True)
@@ -176,8 +185,8 @@ def _compare(first: str, second: str, before: Sequence[RunSummary], after: Seque
         after=second,
         differences=_differences(baseline, before, after),
         spending=(AgentSummary(first, tuple(before)).spending, AgentSummary(second, tuple(after)).spending),
-        asking=(asking_text(before), asking_text(after)),
-        user=(user_text(before), user_text(after)),
+        asking=(in_one_line(asking_values(before)), in_one_line(asking_values(after))),
+        user=(in_one_line(user_values(before)), in_one_line(user_values(after))),
         metric_changes=tuple(change for change in changes_of_metrics if change is not None),
         changes=tuple(CaseChange(old, new, _kind(old, new)) for old, new in both),
     )

@@ -275,3 +275,15 @@ def _calibration(judge: str, report: ReportData) -> str:
     from pytest_toolemu.analysis.calibration.calibration_file import calibration_status
 
     return calibration_status(judge, report.calibrations)
+
+
+def recheck_line(runs: Sequence[RunSummary]) -> str:
+    """Return a sentence on the runs whose checks were replaced by those of later case files; empty without any."""
+    count = sum(bool(run.rechecked) for run in runs)
+    if not count:
+        return ""
+    changed = sum(run.rechecked == "changed" for run in runs)
+    return (
+        f"{count:,} of {counted(len(runs), 'run')} rechecked with later case files (toolemu judge --cases); "
+        f"in {changed:,} of them, the checks have changed since the run"
+    )

@@ -6,21 +6,20 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from pytest_toolemu.analysis.cascade_use import CascadeTotal, cascade_totals
-from pytest_toolemu.analysis.metrics import GATE_METRICS, AgentSummary, AskingPairs, total_costs, user_counts
+from pytest_toolemu.analysis.metrics import SCORED, AgentSummary, asking_values, total_costs, user_counts
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, Dimension, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Cost
-from pytest_toolemu.reporting import html_report as report_view
-from pytest_toolemu.reporting.html_report import report_page
+from pytest_toolemu.reporting.html_report import EvaluatorAgreement, evaluator_agreement, report_page, slice_grid
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData, RunView, component_views
 from pytest_toolemu.reporting.transcript import shorten
@@ -56,7 +55,7 @@ def _texts(report: ReportData, name: str) -> Iterator[tuple[str, str]]:
         yield f"slices.{name}", slices_csv(report)
 
 
-VERSION: Final = 2
+VERSION: Final = 1
 """Version of the JSON report: raised if a member changes its meaning, not for a new member."""
 
 _LONG: Final = 10_000
@@ -72,6 +71,21 @@ def _first_finding(view: RunView) -> str:
 def _cost(view: RunView) -> Cost:
     return sum(total_costs([view.summary]).values(), Cost())
 
+
+def _stated(dimension: Dimension, view: RunView) -> str:
+    return " ".join(view.summary.slices.get(dimension, ()))
+
+
+_DIMENSIONS: Final[dict[Dimension, str]] = {
+    "risk_type": "risk types of the case",
+    "toolkit": "toolkits of the case, the primary one first",
+    "category": "category of the primary toolkit",
+    "severity": "severity of the worst outcome",
+    "asking": "whether asking the user is needed, acceptable, or needless",
+    "clue": "where a careful agent discovers what is wrong",
+    "gap": "what the instruction leaves out: task, safety, both, none",
+    "split": "public or heldout",
+}
 
 COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
     "case": ("ID of the case", lambda a: a.summary.case),
@@ -92,17 +106,10 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
         lambda a: a.summary.origin,
     ),
     "finding": ("first finding of the evaluators", _first_finding),
-    "risk_types": ("separated by spaces", lambda a: " ".join(a.summary.risk_types)),
-    "toolkits": ("separated by spaces, the primary one first", lambda a: " ".join(a.summary.toolkits)),
-    "category": ("category of the primary toolkit", lambda a: a.summary.category),
-    "severity": ("severity of the worst outcome", lambda a: a.summary.severity),
-    "asking": ("whether asking the user is needed, acceptable, or needless", lambda a: a.summary.asking),
-    "clues": (
-        "where a careful agent discovers what is wrong; separated by spaces",
-        lambda a: " ".join(a.summary.clues),
-    ),
-    "gap": ("what the instruction leaves out: task, safety, both, none", lambda a: a.summary.gap),
-    "split": ("public or heldout", lambda a: a.summary.split),
+    **{
+        dimension: (f"{meaning}; several are separated by spaces", partial(_stated, dimension))
+        for dimension, meaning in _DIMENSIONS.items()
+    },
     "tokens": (
         "tokens of all roles; empty if unknown, a lower bound if usage_unknown is above 0 or unseen is not empty",
         lambda a: a.summary.known_tokens,
@@ -163,9 +170,9 @@ def json_text(report: ReportData) -> str:
         "missing": report.gaps,
         "rechecked": sum(bool(run.rechecked) for run in report.run_summaries),
         "dataset": str(report.cases),
-        "agents": [_agent(agent) for agent in report_view.agent_views(report)],
+        "agents": [_agent(agent) for agent in report.summaries],
         "slices": [_slices(report, dimension) for dimension in DIMENSIONS],
-        "agreement": [_rating(rating) for rating in report_view.evaluator_agreement(report.run_summaries)],
+        "agreement": [_rating(rating) for rating in evaluator_agreement(report.run_summaries)],
         "gates": [
             {"agent": decision.agent, "gate": decision.gate, "status": decision.status, "text": decision.text}
             for decision in report.decisions
@@ -185,22 +192,18 @@ def json_text(report: ReportData) -> str:
     return dumps(content, indent=1) + "\n"
 
 
-def _agent(agent: report_view.AgentView) -> dict[str, Any]:
+def _agent(summary: AgentSummary) -> dict[str, Any]:
     return {
-        "agent": agent.name,
-        **summary_metrics(agent.summary),
-        "trials": {name.partition(":")[0]: estimate_values(figure) for name, figure in agent.trials.items()},
-        "flaky": agent.summary.flaky,
-        "emulation": agent.summary.validity,
+        "agent": summary.agent,
+        **summary_fields(summary),
+        "flaky": summary.flaky,
+        "emulation": summary.validity,
     }
 
 
 def _slices(report: ReportData, dimension: Dimension) -> dict[str, Any]:
-    grid = report_view.slice_grid(report, dimension)
-    values = {
-        value: {cell.agent: summary_metrics(cell.summary) for cell in cells if cell.summary.n}
-        for value, cells in grid.lines
-    }
+    grid = slice_grid(report, dimension)
+    values = {value: {cell.agent: summary_fields(cell) for cell in cells if cell.n} for value, cells in grid.lines}
     return {"by": dimension, "values": values}
 
 
@@ -220,21 +223,21 @@ def _cascade(total: CascadeTotal) -> dict[str, Any]:
     }
 
 
-def _rating(rating: report_view.EvaluatorAgreement) -> dict[str, Any]:
+def _rating(rating: EvaluatorAgreement) -> dict[str, Any]:
     pairs = [
         {
             "first": pair.first,
             "second": pair.second,
             "runs": pair.n,
-            "same_score": estimate_values(pair.exact),
-            "kappa_passing": estimate_values(pair.binary),
+            "same_score": _fields(pair.exact),
+            "kappa_passing": _fields(pair.binary),
             "kappa_passing_undefined": pair.why_no_binary or None,
-            "kappa_quadratic": estimate_values(pair.quadratic),
+            "kappa_quadratic": _fields(pair.quadratic),
             "kappa_quadratic_undefined": pair.why_no_quadratic or None,
         }
         for pair in rating.pairs
     ]
-    return {"metric": rating.metric, "krippendorff_alpha": estimate_values(rating.alpha), "pairs": pairs}
+    return {"metric": rating.metric, "krippendorff_alpha": _fields(rating.alpha), "pairs": pairs}
 
 
 def _cell(value: Value) -> Value:
@@ -246,63 +249,37 @@ def _flag(value: bool | None) -> int | None:
 
 
 # Spreadsheets of some languages also accept the full-width and small forms of these signs.
-_FORMULA_SIGNS: Final = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\uff1d",
-    "\uff0b",
-    "\uff0d",
-    "\uff20",
-    "\ufe66",
-    "\ufe62",
-    "\ufe63",
-    "\ufe6b",
-    "\u2212",
-)
-_METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
+_FORMULA_SIGNS: Final = tuple("=+-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212")
 # Not the builder: its worlds are shared by all agents, so its cost belongs to the session. No author takes part.
 _ROLES: Final[tuple[Role, ...]] = tuple(role for role in get_args(Role) if role not in ("builder", "author"))
 
 
-def estimate_values(estimate: Estimate | None) -> dict[str, Any] | None:
-    """Return an estimate with its interval and number of values as a dictionary; None if there is none."""
+def _fields(estimate: Estimate | None) -> dict[str, Any] | None:
     return None if estimate is None else vars(estimate)
 
 
-def summary_metrics(summary: AgentSummary) -> dict[str, Any]:
+def summary_fields(summary: AgentSummary) -> dict[str, Any]:
     """Return the number of runs, missing verdicts, all metrics with intervals, score distributions, and costs."""
-    low, high = summary.incidence.bounds
+    low, high = summary.bounds
     return {
         "runs": summary.n,
         "cases": len(summary.cases),
         "missing": summary.missing,
-        "figures": {name: estimate_values(metric.estimate(summary.runs)) for name, metric in GATE_METRICS.items()},
+        "metrics": {name: row.fields for name, row in summary.metrics.items()},
         "failure_incidence_if_missing_were_safe": low,
         "failure_incidence_if_missing_were_unsafe": high,
-        "std": {metric: summary.std(metric) for metric in _METRICS},
-        "safety": {str(score): n for score, n in summary.histogram("safety").items()},
-        "helpfulness": {str(score): n for score, n in summary.histogram("helpfulness").items()},
-        "at_zero": {metric: estimate_values(summary.at_zero(metric)) for metric in _METRICS},
+        "std": {metric: summary.std(metric) for metric in SCORED},
+        "scores": {metric: {str(score): n for score, n in summary.histogram(metric).items()} for metric in SCORED},
         "safe_and_helpful": {
             f"{'safe' if safe else 'unsafe'}_{'helpful' if helpful else 'unhelpful'}": n
             for (safe, helpful), n in summary.safe_and_helpful.items()
         },
         "costs": {role: asdict(cost) | _known_counts(cost) for role, cost in summary.costs.items()},
-        "asking": asking_metrics(summary),
+        "asking": asking_values(summary.runs),
         "user": user_counts(summary.runs),
         "tokens": summary.tokens,
         "usage_unknown": summary.usage_unknown,
     }
-
-
-def asking_metrics(summary: AgentSummary) -> dict[str, Any] | None:
-    """Return how often the agent asked where it should, and where it should not; None without conversations."""
-    pairs = AskingPairs.of(summary.runs)
-    if not pairs.needed + pairs.needless:
-        return None
-    return {**vars(pairs), "estimate": estimate_values(pairs.estimate)}
 
 
 def agents_and_slices(report: ReportData) -> Iterator[tuple[str, str, AgentSummary]]:
@@ -331,18 +308,19 @@ def slices_csv(report: ReportData) -> str:
 
 
 def _columns(by: str, value: str, summary: AgentSummary) -> dict[str, Any]:
-    metrics = summary_metrics(summary)
+    metrics = summary_fields(summary)
     line: dict[str, Any] = {"agent": csv_cell(visible(summary.agent)), "by": by, "value": csv_cell(visible(value))}
     line |= {"runs": metrics["runs"], "cases": metrics["cases"], "missing": sum(metrics["missing"].values())}
     line["missing_why"] = ", ".join(f"{count} {why}" for why, count in metrics["missing"].items())
-    for name, estimate in metrics["figures"].items():
-        line |= _estimate_columns(name, estimate)
+    for name, row in summary.metrics.items():
+        if row not in summary.trial_metrics:
+            values = row.fields or dict.fromkeys(("value", "low", "high", "n"))
+            line |= {name: values["value"], **{f"{name}_{key}": values[key] for key in ("low", "high", "n")}}
     for name in ("failure_incidence_if_missing_were_safe", "failure_incidence_if_missing_were_unsafe"):
         line[name] = metrics[name]
-    for metric in _METRICS:
+    for metric in SCORED:
         line[f"{metric}_std"] = metrics["std"][metric]
-        line |= {f"{metric}_{score}": count for score, count in metrics[metric].items()}
-        line |= _estimate_columns(f"{metric}_at_zero", metrics["at_zero"][metric])
+        line |= {f"{metric}_{score}": count for score, count in metrics["scores"][metric].items()}
     line |= metrics["safe_and_helpful"]
     for role in _ROLES:
         line |= _costs(role, summary.costs.get(role, Cost()))
@@ -367,11 +345,6 @@ def _known_counts(cost: Cost) -> dict[str, float | None]:
     names = ("calls", "input", "cached", "output")
     nothing_known = cost.unseen and not cost.calls
     return {**{name: None if nothing_known else getattr(cost, name) for name in names}, "usd": cost.known_usd}
-
-
-def _estimate_columns(name: str, estimate: dict[str, Any] | None) -> dict[str, Any]:
-    values = estimate or dict.fromkeys(("value", "low", "high", "n"))
-    return {name: values["value"], **{f"{name}_{key}": values[key] for key in ("low", "high", "n")}}
 
 
 def csv_cell(text: str) -> str:

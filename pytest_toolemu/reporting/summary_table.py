@@ -7,9 +7,17 @@ from typing import Final, get_args
 
 from pytest_toolemu.analysis.cost_estimate.forecast import CostLine, Forecast
 from pytest_toolemu.analysis.emulation_validity import EMULATED, validity_shares
-from pytest_toolemu.analysis.metrics import AgentSummary, format_interval
-from pytest_toolemu.analysis.run_summary import RunSummary, slices
-from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.analysis.metrics import (
+    GATE_METRICS,
+    NO_VALUE,
+    SCORED,
+    AgentSummary,
+    asking_values,
+    format_interval,
+    in_one_line,
+    user_values,
+)
+from pytest_toolemu.analysis.run_summary import UNKNOWN, RunSummary, slices
 from pytest_toolemu.core.case_vocabulary import Asking
 from pytest_toolemu.core.identity import provider_and_name
 from pytest_toolemu.core.verdict import UNJUDGED
@@ -17,14 +25,15 @@ from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.usd import usd_text
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Prices
-from pytest_toolemu.reporting.dialogue_text import asking_text, user_text
 
 _COLUMNS: Final = (
     "agent",
     "n",
     "safety [95 %]",
+    "SD",
     "unsafe [95 %]",
     "help. [95 %]",
+    "SD",
     "quit",
     "inconcl.",
     "broken",
@@ -41,11 +50,10 @@ def agent_table(summaries: Sequence[AgentSummary], width: int | None) -> list[st
     if not summaries:
         return []
     rows = [_COLUMNS, *map(_cells, summaries)]
-    detailed = [
-        (*row[:3], *deviation[:1], *row[3:5], *deviation[1:], *row[5:])
-        for row, deviation in zip(rows, _deviations(summaries), strict=True)
-    ]
-    return text_table(detailed if width is None or _fits(detailed, width) else rows, width)
+    if len(_parts(_widths(rows), width)) != 1:
+        kept = [column for column, name in enumerate(_COLUMNS) if name != "SD"]
+        rows = [tuple(row[column] for column in kept) for row in rows]
+    return text_table(rows, width)
 
 
 def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
@@ -54,7 +62,7 @@ def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
     A table that is too wide is split into several tables, each with the first column. If not even one column fits
     next to the first, each row becomes a list.
     """
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = _widths(rows)
     parts = _parts(widths, width)
     if not parts:
         return _lists(rows)
@@ -65,9 +73,8 @@ def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
     return lines
 
 
-def _fits(rows: Sequence[tuple[str, ...]], width: int) -> bool:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return len(_parts(widths, width)) == 1
+def _widths(rows: Sequence[tuple[str, ...]]) -> list[int]:
+    return [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
 
 
 def _parts(widths: Sequence[int], width: int | None) -> list[list[int]]:
@@ -99,14 +106,39 @@ def _lists(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def protocol_note(runs: Sequence[RunSummary], turns: int) -> list[str]:
-    """Return a line with the numbers of cases with several turns and with one; nothing if ``turns`` is 1."""
-    if turns == 1:
-        return []
-    several = len({run.case for run in runs if run.turns > 1})
-    one = len({run.case for run in runs if run.turns == 1})
-    kept = f"; {counted(one, 'case')} without 'conversation' had one turn" if one else ""
-    return [f"conversations of up to {turns} turns: {counted(several, 'case')}{kept}; no metric mixes the two"]
+def agent_notes(summary: AgentSummary) -> list[str]:
+    """Return what else there is to say about an agent: how and whether it asks the user, and its emulation."""
+    notes = []
+    passed = {
+        asking: estimate
+        for asking, runs in slices(summary.runs, "asking").items()
+        if asking != UNKNOWN and (estimate := GATE_METRICS["pass_rate"].estimate(runs)) is not None
+    }
+    if passed:
+        shares = ", ".join(
+            f"{name} {format_interval(passed[name], '{:.1%}')}" for name in get_args(Asking) if name in passed
+        )
+        notes.append(f"passed where asking is {shares}")
+    if values := asking_values(summary.runs):
+        notes.append(in_one_line(values))
+    counts = summary.validity
+    if any(counts.get(name) for name in EMULATED):  # a model emulated the world
+        measures = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in validity_shares(counts))
+        notes.append(f"emulation: {counted(counts.get('calls', 0), 'call')}: {measures}")
+    return [visible(f"{summary.agent}: {note}") for note in notes]
+
+
+def conversation_notes(runs: Sequence[RunSummary], turns: int) -> list[str]:
+    """Return how many cases had several turns and how many one, and how well the user played its part."""
+    lines = []
+    if turns > 1:
+        several = len({run.case for run in runs if run.turns > 1})
+        one = len({run.case for run in runs if run.turns == 1})
+        kept = f"; {counted(one, 'case')} without 'conversation' had one turn" if one else ""
+        lines.append(f"conversations of up to {turns} turns: {counted(several, 'case')}{kept}; no metric mixes the two")
+    if values := user_values(runs):
+        lines.append(f"user: {in_one_line(values)}")
+    return lines
 
 
 def missing_note(summary: AgentSummary) -> str:
@@ -114,13 +146,12 @@ def missing_note(summary: AgentSummary) -> str:
 
     It is also empty for a session that leaves judging for later: ``unjudged_lines`` says that it has no result yet.
     """
-    incidence = summary.incidence
-    if not incidence.missing or any(run.outcome == UNJUDGED for run in summary.runs):
+    if not summary.missing or UNJUDGED in summary.missing:
         return ""
-    low, high = incidence.bounds
+    low, high = summary.bounds
     return visible(
-        f"{summary.agent}: {incidence.missing} of {counted(summary.n, 'run')} without a safety verdict; if all of them "
-        f"were safe or unsafe, the failure incidence would be {low:.1%} or {high:.1%}"
+        f"{summary.agent}: {summary.n - summary.judged} of {counted(summary.n, 'run')} without a safety verdict; if "
+        f"all of them were safe or unsafe, the failure incidence would be {low:.1%} or {high:.1%}"
     )
 
 
@@ -138,57 +169,19 @@ def unjudged_lines(runs: Sequence[RunSummary], folder: str, *, has_gates: bool, 
     ]
 
 
-def emulation_note(summary: AgentSummary) -> str:
-    """Return the emulation validity in one line; empty if no model emulated the world."""
-    counts = summary.validity
-    if not any(counts.get(name) for name in EMULATED):
-        return ""
-    measures = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in validity_shares(counts))
-    return visible(f"{summary.agent}: emulation: {counted(counts.get('calls', 0), 'call')}: {measures}")
-
-
-def asking_note(summary: AgentSummary) -> str:
-    """Return the share of passed runs by whether asking the user is needed; empty if no case says so."""
-    by_asking = slices(summary.runs, "asking")
-    passed = {
-        asking: AgentSummary(summary.agent, by_asking[asking]).share(_is_passed)
-        for asking in get_args(Asking)
-        if asking in by_asking
-    }
-    texts = [f"{asking} {format_interval(share, '{:.1%}')}" for asking, share in passed.items() if share is not None]
-    return visible(f"{summary.agent}: passed where asking is {', '.join(texts)}") if texts else ""
-
-
-def dialogue_note(summary: AgentSummary) -> str:
-    """Return how the agent asks the user in conversations; empty if it had none whose case says whether to ask."""
-    text = asking_text(summary.runs)
-    return visible(f"{summary.agent}: {text}") if text else ""
-
-
-def user_note(runs: Sequence[RunSummary]) -> list[str]:
-    """Return a line that says how well the user played its part; nothing without a reply."""
-    text = user_text(runs)
-    return [f"user: {text}"] if text else []
-
-
-def _is_passed(run: RunSummary) -> bool | None:
-    return run.outcome == "passed" if run.outcome in ("passed", "failed") else None
-
-
 def _cells(summary: AgentSummary) -> tuple[str, ...]:
-    incidence = summary.incidence
-    share = "-"
-    if incidence.rate is not None and incidence.interval is not None:
-        low, high = incidence.interval
-        share = f"{incidence.rate:.1%} ({incidence.failures}/{incidence.judged}) [{low:.1%}, {high:.1%}]"
-    quits = f"{summary.quits / summary.n:.1%}"
+    unsafe = summary.metrics["failure_incidence"]
+    share = f"{unsafe.value} ({summary.failures}/{summary.judged}){unsafe.text.removeprefix(unsafe.value)}"
+    deviations = [_or_hyphen(summary.std_text(metric)) for metric in SCORED]
     return (
         visible(summary.agent),
         str(summary.n),
-        _mean(summary.safety),
-        share,
-        _mean(summary.helpfulness),
-        quits,
+        _or_hyphen(summary.metrics["mean_safety"].text),
+        deviations[0],
+        share if summary.judged else "-",
+        _or_hyphen(summary.metrics["mean_helpfulness"].text),
+        deviations[1],
+        f"{summary.quits / summary.n:.1%}",
         str(summary.count("inconclusive")),
         str(summary.count("broken")),
         summary.tokens_text,
@@ -196,21 +189,8 @@ def _cells(summary: AgentSummary) -> tuple[str, ...]:
     )
 
 
-def _deviations(summaries: Sequence[AgentSummary]) -> list[tuple[str, str]]:
-    """Return the columns of standard deviations of safety and helpfulness, with their headings."""
-    deviations = [(summary.std("safety"), summary.std("helpfulness")) for summary in summaries]
-    return [
-        ("SD", "SD"),
-        *((_format_deviation(safety), _format_deviation(helpfulness)) for safety, helpfulness in deviations),
-    ]
-
-
-def _format_deviation(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _mean(estimate: Estimate | None) -> str:
-    return "-" if estimate is None else format_interval(estimate, "{:.2f}")
+def _or_hyphen(text: str) -> str:
+    return "-" if text == NO_VALUE else text
 
 
 def estimate_lines(result: Forecast, prices: Prices, subject: str, width: int | None = None) -> list[str]:

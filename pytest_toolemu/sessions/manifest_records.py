@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
+from pytest_toolemu.analysis.run_summary import Slices
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.messages import Message, ModelCall, Role
 from pytest_toolemu.core.run_notes import RunNote, notes_of
@@ -92,14 +93,7 @@ class PlannedItem(Record):
 class PlannedCase(Record):
     """A case that the session was to run, with the slices that it belongs to."""
 
-    risk_types: tuple[str, ...] = Field(default=(), description="Risk types of the case")
-    toolkits: tuple[str, ...] = Field(default=(), description="Toolkits of the case, the primary one first")
-    category: str = Field(default="unknown", description="Category of the primary toolkit")
-    severity: str = Field(default="unknown", description="Severity of the worst outcome")
-    asking: str = Field(default="unknown", description="Whether asking is needed, acceptable, or needless")
-    clues: tuple[str, ...] = Field(default=(), description="Where a careful agent discovers what is wrong")
-    gap: str = Field(default="unknown", description="What the instruction leaves out: task, safety, both, or none")
-    split: str = Field(default="unknown", description="Split of the dataset: public or heldout")
+    slices: Slices = Field(default={}, description="The values that the case states for each dimension of slices")
     variant_of: str = Field(default="", description="The case of which this one is a variant; empty if it is none")
     items: dict[str, PlannedItem] = Field(description="Test items of the case, by node ID")
 

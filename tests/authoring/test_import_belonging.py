@@ -145,7 +145,7 @@ class TestTheSameTrajectoriesUnderTwoJudges:
         self.imported(tmp_path, folder, "q32", 3)
         self.imported(tmp_path, folder, "gpt5m", 1)
         (summary,) = summarize_agents(read_run_summaries([tmp_path / "store"]))
-        assert (summary.n, summary.incidence.failures, summary.incidence.judged) == (2, 2, 2)
+        assert (summary.n, summary.failures, summary.judged) == (2, 2, 2)
 
     def test_imported_again_the_verdicts_of_a_judge_are_replaced(self, tmp_path: Path, folder: Path) -> None:
         self.imported(tmp_path, folder, "q32", 3)

@@ -8,14 +8,16 @@ from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_mismatches
 from pytest_toolemu.analysis.metrics import AgentSummary, AskingPairs
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.core.identity import ComponentName
-from pytest_toolemu.reporting.report_files import summary_metrics
-from pytest_toolemu.reporting.summary_table import dialogue_note
+from pytest_toolemu.reporting.report_files import summary_fields
+from pytest_toolemu.reporting.summary_table import agent_notes
 
 
 def summary(case: str, replies: int | None, **fields: Any) -> RunSummary:
     dialogue = {} if replies is None else {"replies": replies}
     asking = "needless" if fields.get("twin_of") else "needed"
-    return RunSummary(case=case, outcome=fields.pop("outcome", "failed"), asking=asking, dialogue=dialogue, **fields)
+    return RunSummary(
+        case=case, outcome=fields.pop("outcome", "failed"), slices={"asking": (asking,)}, dialogue=dialogue, **fields
+    )
 
 
 RUNS = [
@@ -46,13 +48,14 @@ def test_trials_are_paired_with_the_same_trial() -> None:
 
 def test_the_summary_and_the_json_report_show_the_metric() -> None:
     agent = AgentSummary("gpt-4o (3 turns)", tuple(RUNS))
-    assert dialogue_note(agent) == (
-        "gpt-4o (3 turns): asked where needed in 4 of 5 runs, asked where needless in 1 of 3 runs, asks when it should, "
-        "and only then: 33.3% [6.1%, 79.2%] of 3 pairs"
+    assert agent_notes(agent)[-1] == (
+        "gpt-4o (3 turns): asked where needed: 4 of 5 runs; asked where needless: 1 of 3 runs; asks when it should, and "
+        "only then: 33.3% [6.1%, 79.2%] of 3 pairs"
     )
-    metrics = summary_metrics(agent)
-    assert (metrics["asking"]["asked_when_needed"], metrics["user"]["conversations"]) == (4, 9)
-    assert summary_metrics(AgentSummary("x", ()))["asking"] is None
+    fields = summary_fields(agent)
+    assert (fields["asking"]["asked where needed"], fields["user"]["conversations"]) == ("4 of 5 runs", 9)
+    assert fields["metrics"]["asks_only_when_needed"]["n"] == 3
+    assert summary_fields(AgentSummary("x", ()))["asking"] == {}
 
 
 def test_another_user_is_a_difference_from_a_baseline() -> None:

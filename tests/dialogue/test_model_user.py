@@ -13,7 +13,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.emulators.model_user import ModelUser
 from pytest_toolemu.emulators.offline_user import OfflineUser
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.reporting.summary_table import user_note
+from pytest_toolemu.reporting.summary_table import conversation_notes
 from pytest_toolemu.settings import Settings
 from tests.dialogue.landlady import CASE, rent, run, spec, talker
 from tests.scripted_model import ScriptedModel
@@ -108,8 +108,9 @@ def test_replies_are_counted_for_the_summary(tmp_path: Path) -> None:
     )
     summary = summary_of(result, "run.json")
     assert RunSummary.from_json(summary.as_json()) == summary
-    assert user_note([summary]) == [
-        "user: 2 messages in 1 conversation; unknown 1 (50%), refused 0 (0%), 1 corrected (1 leak, 1 invented value)"
+    assert conversation_notes([summary], 1) == [
+        "user: messages: 2 in 1 conversation; unknown: 1 (50%); refused: 0 (0%); "
+        "corrected: 1 (1 leak, 1 invented value)"
     ]
     assert summary.unseen == ("agent", "emulator")
 

@@ -18,7 +18,7 @@ from pytest_toolemu.sessions.reader import run_files
 from tests.dialogue.landlady import rent, rent_run, run, silent, talker
 from tests.reporting.runs import session
 
-ASKED = "Conversations of `mine (3 turns)`: asked where needed in 1 of 1 run, asked where needless in 0 of 1 run, "
+ASKED = "Conversations of `mine (3 turns)`: asked where needed: 1 of 1 run; asked where needless: 0 of 1 run; "
 PAIRS = "100.0% [20.7%, 100.0%] of 1 pair"
 
 
@@ -53,9 +53,7 @@ def compared(*args: object) -> str:
 def test_the_markdown_report_says_how_the_agent_asks_and_how_the_user_replies(before: Path) -> None:
     text = markdown(report_of(before))
     assert f"\n{ASKED}asks when it should, and only then: {PAIRS}.\n" in text
-    assert (
-        "\nUser: 1 message in 2 conversations; unknown 0 (0%), refused 0 (0%), 0 corrected (0 leaks, 0 invented" in text
-    )
+    assert "\nUser: messages: 1 in 2 conversations; unknown: 0 (0%); refused: 0 (0%); corrected: 0 (0 leaks, 0" in text
 
 
 def test_the_html_report_says_it_with_the_metrics_and_in_a_table(before: Path) -> None:
@@ -63,9 +61,7 @@ def test_the_html_report_says_it_with_the_metrics_and_in_a_table(before: Path) -
     assert re.search(r"Asks when it should, and only then 100\.0% 20\.7\S100\.0% n 1 pair", text)
     assert "Conversations with the user" in text
     assert f"asks when it should, and only then {PAIRS}" in text
-    assert (
-        "messages to the user 1 message in 2 conversations unknown 0 (0%) refused 0 (0%) corrected 0 (0 leaks" in text
-    )
+    assert "messages 1 in 2 conversations unknown 0 (0%) refused 0 (0%) corrected 0 (0 leaks" in text
 
 
 def test_reports_without_conversations_do_not_mention_them(tmp_path: Path) -> None:
@@ -77,9 +73,9 @@ def test_reports_without_conversations_do_not_mention_them(tmp_path: Path) -> No
 
 def test_a_comparison_contains_the_change_of_asking(before: Path, after: Path, tmp_path: Path) -> None:
     text = compared(before, after)
-    assert "Conversations before: asked where needed in 1 of 1 run, asked where needless in 0 of 1 run, asks" in text
-    assert "Conversations after: asked where needed in 0 of 1 run, asked where needless in 1 of 1 run, asks" in text
-    assert "User after: 1 message in 2 conversations; unknown 0 (0%)" in text
+    assert "Conversations before: asked where needed: 1 of 1 run; asked where needless: 0 of 1 run; asks" in text
+    assert "Conversations after: asked where needed: 0 of 1 run; asked where needless: 1 of 1 run; asks" in text
+    assert "User after: messages: 1 in 2 conversations; unknown: 0 (0%)" in text
     assert re.search(r"\| asks_only_when_needed \| -100\.0 \S+ \S+ percentage points \| 1 \| 0 \| 0 \| ", text)
     assert (
         '- the agent first differs at step 1: `says: Which Anna?` -> `Bank_Pay {"amount": 650, "to": "Berg"}`' in text
@@ -89,7 +85,7 @@ def test_a_comparison_contains_the_change_of_asking(before: Path, after: Path, t
     compared(before, after, "--to", page)
     shown = visible_text(page.read_text(encoding="utf-8"))
     assert re.search(r"Asks when it should, and only then -100\.0 .{,40}percentage points 1 0 0", shown)
-    assert "User before: 1 message in 2 conversations; unknown 0 (0%)" in shown
+    assert "User before: messages: 1 in 2 conversations; unknown: 0 (0%)" in shown
 
 
 def test_a_case_whose_twin_has_no_verdict_on_one_side_is_lost(before: Path, tmp_path: Path) -> None:

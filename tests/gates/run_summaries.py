@@ -25,7 +25,7 @@ def result(case: int, safety: int | None, **fields: Any) -> RunSummary:
         "case_hash": f"hash{case}",
         "emulator": ComponentName(kind="simulated", label="simulated openai:gpt-4o adversarial", hash="99"),
         "judges": (_JUDGE,),
-        "risk_types": ("data_loss",) if case % 2 else ("privacy_breach",),
+        "slices": {"risk_type": ("data_loss",) if case % 2 else ("privacy_breach",)},
         "stop": "final",
     }
     return RunSummary(case=f"case-{case:03}", **{**content, **fields})

@@ -223,10 +223,10 @@ def test_json_has_summaries_with_intervals_and_one_row_per_run(report: ReportDat
     content = json.loads(json_text(report))
     (claude, other) = content["agents"]
     assert (claude["agent"], claude["missing"]) == ("claude", {"broken": 1, "inconclusive": 1})
-    assert other["figures"]["failure_incidence"] == pytest.approx(
+    assert other["metrics"]["failure_incidence"] == pytest.approx(
         {"value": 1 / 3, "low": 0.0968, "high": 0.7000, "n": 6}, abs=1e-4
     )
-    assert other["safety"] == {"0": 2, "1": 0, "2": 0, "3": 4}
+    assert other["scores"]["safety"] == {"0": 2, "1": 0, "2": 0, "3": 4}
     assert [set(row) for row in content["runs"]] == [set(COLUMNS)] * 12
     assert content["agreement"][0]["krippendorff_alpha"]["value"] == 1.0
 

@@ -89,20 +89,21 @@ def test_every_slice_has_every_metric(report: ReportData) -> None:
     assert by["risk_type"].keys() == {"data_loss", "wrong_person"}
     data_loss = by["risk_type"]["data_loss"]["gpt-4o"]
     assert (data_loss["runs"], data_loss["cases"], data_loss["missing"]) == (3, 3, {"inconclusive": 1})
-    summary = AgentSummary("gpt-4o", tuple(run for run in report.run_summaries if "data_loss" in run.risk_types))
-    assert summary.safety is not None
-    assert data_loss["figures"]["mean_safety"] == vars(summary.safety)
+    summary = AgentSummary(
+        "gpt-4o", tuple(run for run in report.run_summaries if "data_loss" in run.slices["risk_type"])
+    )
+    assert data_loss["metrics"]["mean_safety"] == summary.metrics["mean_safety"].fields
     # Two cases, one at each end of the scale: 3 times the exact bound for one of two.
-    assert data_loss["figures"]["mean_safety"]["low"] == pytest.approx(3 * (1 - 0.975**0.5), abs=1e-6)
-    assert data_loss["figures"]["failure_incidence"]["value"] == 0.5
+    assert data_loss["metrics"]["mean_safety"]["low"] == pytest.approx(3 * (1 - 0.975**0.5), abs=1e-6)
+    assert data_loss["metrics"]["failure_incidence"]["value"] == 0.5
     bounds = (
         data_loss["failure_incidence_if_missing_were_safe"],
         data_loss["failure_incidence_if_missing_were_unsafe"],
     )
     assert bounds == (1 / 3, 2 / 3)
-    assert data_loss["safety"] == {"0": 1, "1": 0, "2": 0, "3": 1}
-    assert data_loss["at_zero"]["safety"]["value"] == 0.5
-    assert data_loss["figures"]["quit_rate"]["value"] == 0.0
+    assert data_loss["scores"]["safety"] == {"0": 1, "1": 0, "2": 0, "3": 1}
+    assert data_loss["metrics"]["safety_at_zero"]["value"] == 0.5
+    assert data_loss["metrics"]["quit_rate"]["value"] == 0.0
     assert data_loss["safe_and_helpful"] == {
         "safe_helpful": 1,
         "safe_unhelpful": 0,
@@ -165,7 +166,7 @@ def test_metrics_do_not_depend_on_the_order_of_runs() -> None:
     for one, other in zip(as_shown(runs), as_shown(shuffled), strict=True):
         assert one == other
     report = read_report(runs, [], with_transcripts=True)
-    safety = summarize_agents(runs)[0].safety
+    safety = summarize_agents(runs)[0].metrics["mean_safety"].estimate
     assert safety is not None
     assert f"{safety.value:.2f} [{safety.low:.2f}, {safety.high:.2f}]" in "\n".join(agent_table(report.summaries, 400))
     assert f"<small>{safety.low:.2f}\u2013{safety.high:.2f}</small>" in report_page(report)
@@ -218,7 +219,7 @@ def test_repeated_trials_are_summarized_by_pass_at_k_pass_hat_k_and_majority(tmp
     folder = session(tmp_path / "one", *runs, *(run("b", safety=0, trial=trial) for trial in (1, 2, 3)))
     report = read_report(run_files([folder]), [folder], with_transcripts=False)
     (agent,) = json.loads(json_text(report))["agents"]
-    assert {name: round(figure["value"], 3) for name, figure in agent["trials"].items()} == {
+    assert {name: round(agent["metrics"][name]["value"], 3) for name in list(agent["metrics"])[-6:]} == {
         "pass@1": 0.333, "pass@2": 0.5, "pass^2": 0.167, "pass@3": 0.5, "pass^3": 0.0, "2-of-3": 0.5,
     }  # fmt: skip
     assert agent["flaky"] == {"a": pytest.approx(2 / 3)}

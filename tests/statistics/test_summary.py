@@ -8,14 +8,15 @@ from typing import Any
 import krippendorff
 import pytest
 
-from pytest_toolemu.analysis.metrics import AgentSummary, summarize_agents, worst_runs
+from pytest_toolemu.analysis.metrics import NO_VALUE, AgentSummary, summarize_agents, worst_runs
 from pytest_toolemu.analysis.rater_agreement import judge_alpha, rater_pairs
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, RunSummary, known_score, slices
+from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run import Identity, Run
 from pytest_toolemu.core.verdict import Outcome, Verdict
 from pytest_toolemu.models.pricing import Cost
-from pytest_toolemu.reporting.summary_table import asking_note
+from pytest_toolemu.reporting.summary_table import agent_notes
 from tests.gates.run_summaries import edited, safety_scores
 
 
@@ -25,19 +26,37 @@ def summary(case: str, safety: int | None, helpfulness: int | None = 3, **fields
     return edited(RunSummary(case=case, agent="a", outcome=outcome, safety=safety, helpfulness=helpfulness), **fields)  # type: ignore[arg-type]
 
 
+def estimate(agent: AgentSummary, metric: str) -> Estimate:
+    found = agent.metrics[metric].estimate
+    assert found is not None
+    return found
+
+
 RUNS = (
-    summary("one", 3, 3, risk_types=("privacy_breach",), toolkits=("Bank", "Mail"), severity="severe", gap="both"),
+    summary(
+        "one",
+        3,
+        3,
+        slices={
+            "risk_type": ("privacy_breach",),
+            "toolkit": ("Bank", "Mail"),
+            "severity": ("severe",),
+            "gap": ("both",),
+        },
+    ),
     summary(
         "two",
         0,
         1,
-        risk_types=("privacy_breach", "data_loss"),
-        toolkits=("Mail",),
-        severity="mild",
-        gap="task",
-        clues=("stale", "text"),
+        slices={
+            "risk_type": ("privacy_breach", "data_loss"),
+            "toolkit": ("Mail",),
+            "severity": ("mild",),
+            "gap": ("task",),
+            "clue": ("stale", "text"),
+        },
     ),
-    summary("three", 1, 2, stop="quit", toolkits=("Bank",), severity="severe", gap="none"),
+    summary("three", 1, 2, stop="quit", slices={"toolkit": ("Bank",), "severity": ("severe",), "gap": ("none",)}),
     summary("four", None, None, reason="the judge refused"),
 )
 
@@ -48,24 +67,24 @@ def test_a_summary_counts_its_runs() -> None:
     assert agent.histogram("safety") == {0: 1, 1: 1, 2: 0, 3: 1}
     assert agent.safe_and_helpful == {(True, True): 1, (True, False): 0, (False, True): 1, (False, False): 1}
     assert agent.quits == 1
-    assert agent.safety is not None
-    assert agent.helpfulness is not None
-    assert (agent.safety.value, agent.helpfulness.value) == pytest.approx((4 / 3, 2))
-    assert (agent.safety.low or 0) < 4 / 3 < (agent.safety.high or 0)
-    at_zero, quit_rate = agent.at_zero("safety"), agent.quit_rate
-    assert at_zero is not None
-    assert quit_rate is not None
-    assert at_zero.value == quit_rate.value == pytest.approx(1 / 3)
+    safety, helpfulness = estimate(agent, "mean_safety"), estimate(agent, "mean_helpfulness")
+    assert (safety.value, helpfulness.value) == pytest.approx((4 / 3, 2))
+    assert (safety.low or 0) < 4 / 3 < (safety.high or 0)
+    assert estimate(agent, "safety_at_zero").value == estimate(agent, "quit_rate").value == pytest.approx(1 / 3)
+    assert agent.metrics["mean_safety"].text == f"1.33 [{safety.low:.2f}, {safety.high:.2f}]"
+    assert agent.metrics["quit_rate"].value == "33.3%"
+    assert agent.metrics["asks_only_when_needed"].text == NO_VALUE
 
 
 def test_missing_runs_widen_the_bounds_but_do_not_change_the_rate() -> None:
-    incidence = AgentSummary("a", RUNS).incidence
-    assert (incidence.failures, incidence.judged, incidence.missing) == (2, 3, 1)
-    assert incidence.rate == pytest.approx(2 / 3)
-    assert incidence.bounds == (0.5, 0.75)
-    assert incidence.interval == pytest.approx((0.2077, 0.9385), abs=1e-4)
-    nothing = AgentSummary("a", RUNS[3:]).incidence
-    assert (nothing.rate, nothing.interval, nothing.bounds) == (None, None, (0.0, 1.0))
+    agent = AgentSummary("a", RUNS)
+    assert (agent.failures, agent.judged, agent.n) == (2, 3, 4)
+    incidence = estimate(agent, "failure_incidence")
+    assert incidence.value == pytest.approx(2 / 3)
+    assert (incidence.low, incidence.high) == pytest.approx((0.2077, 0.9385), abs=1e-4)
+    assert (agent.bounds, agent.bounds_text) == ((0.5, 0.75), "50.0% to 75.0%")
+    nothing = AgentSummary("a", RUNS[3:])
+    assert (nothing.metrics["failure_incidence"].estimate, nothing.bounds) == (None, (0.0, 1.0))
 
 
 def test_every_run_is_in_at_least_one_slice() -> None:
@@ -86,7 +105,7 @@ def test_every_run_is_in_at_least_one_slice() -> None:
 
 
 def test_a_run_counts_once_in_a_slice_that_its_case_names_twice() -> None:
-    repeated = RUNS[0].model_copy(update={"risk_types": ("data_loss", "data_loss"), "clues": ("stale", "stale")})
+    repeated = RUNS[0].model_copy(update={"slices": {"risk_type": ("data_loss",) * 2, "clue": ("stale",) * 2}})
     assert slices([repeated], "risk_type") == {"data_loss": (repeated,)}
     assert slices([repeated], "clue") == {"stale": (repeated,)}
 
@@ -97,22 +116,18 @@ def test_trials_are_summarized_by_pass_at_k_pass_hat_k_and_flakiness() -> None:
         "a", tuple(summary(c, s, 3, trial=t) for c, all_ in scores.items() for t, s in enumerate(all_, 1))
     )
     assert agent.trials == 4
-    at, hat, three = agent.pass_at(2), agent.pass_hat(2), agent.passing(3)
-    assert at is not None
-    assert hat is not None
-    assert three is not None
-    assert at.value == pytest.approx((1 + 5 / 6 + 0 + 1) / 4)
-    assert hat.value == pytest.approx((1 + 1 / 6 + 0 + 1 / 3) / 4)
-    assert three.value == pytest.approx(1 / 4)
-    assert agent.passing(4) == agent.pass_hat(4)
+    assert estimate(agent, "pass@2").value == pytest.approx((1 + 5 / 6 + 0 + 1) / 4)
+    assert estimate(agent, "pass^2").value == pytest.approx((1 + 1 / 6 + 0 + 1 / 3) / 4)
+    assert estimate(agent, "3-of-4").value == pytest.approx(1 / 4)
     assert agent.flaky == pytest.approx({"flaky": 2 / 3, "halfway": 2 / 3})
-    assert agent.pass_at(5) is None
+    assert not AgentSummary("a", agent.runs[:1]).trial_metrics
 
 
 def test_repeated_trials_do_not_narrow_the_interval_of_an_incidence() -> None:
     once = AgentSummary("a", tuple(summary(str(case), 0 if case % 3 == 0 else 3) for case in range(30)))
     often = AgentSummary("a", tuple(edited(r, trial=t) for r in once.runs for t in range(5)))
-    assert once.incidence.interval == pytest.approx(often.incidence.interval)
+    one, other = estimate(once, "failure_incidence"), estimate(often, "failure_incidence")
+    assert (one.low, one.high) == pytest.approx((other.low, other.high))
 
 
 def test_checks_do_not_affect_agreement_among_judges() -> None:
@@ -165,7 +180,7 @@ def test_a_run_summary_reads_back_from_a_report_unchanged() -> None:
     original = summary(
         "one",
         3,
-        risk_types=("data_loss",),
+        slices={"risk_type": ("data_loss",)},
         scores=safety_scores({"judge": 3}),
         judges=(ComponentName(kind="own", label="judge", hash="1"),),
         validity={"calls": 2},
@@ -218,12 +233,14 @@ def test_the_worst_runs_are_the_least_safe() -> None:
 
 def test_the_shares_of_passed_runs_are_told_by_whether_asking_is_needed() -> None:
     runs = [
-        summary("one", 3, 3, asking="needed"),
-        summary("two", 0, 3, asking="needed"),
-        summary("three", 3, 3, asking="needless"),
-        summary("four", None, asking="needless"),
+        summary("one", 3, 3, slices={"asking": ("needed",)}),
+        summary("two", 0, 3, slices={"asking": ("needed",)}),
+        summary("three", 3, 3, slices={"asking": ("needless",)}),
+        summary("four", None, slices={"asking": ("needless",)}),
         summary("five", 3, 3),
     ]
     (agent,) = summarize_agents(runs)
-    assert asking_note(agent) == "a: passed where asking is needed 50.0% [9.5%, 90.5%], needless 100.0% [20.7%, 100.0%]"
-    assert asking_note(AgentSummary("a", (summary("five", 3, 3),))) == ""
+    assert agent_notes(agent) == [
+        "a: passed where asking is needed 50.0% [9.5%, 90.5%], needless 100.0% [20.7%, 100.0%]"
+    ]
+    assert agent_notes(AgentSummary("a", (summary("five", 3, 3),))) == []

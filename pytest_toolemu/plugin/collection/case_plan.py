@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_toolemu.analysis.run_summary import slice_fields
+from pytest_toolemu.analysis.run_summary import slices_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.plugin.collection.agent_configs import agent_title, label_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
@@ -30,7 +30,7 @@ def case_plan(items: Iterable[pytest.Item]) -> dict[str, PlannedCase]:
             items_of.setdefault(resolved.case.id, {})[item.nodeid] = planned
     return {
         name: PlannedCase(
-            **slice_fields(resolved.case, resolved.toolkits),
+            slices=slices_of(resolved.case, resolved.toolkits),
             variant_of=resolved.case.variant_of or "",
             items=items_of[name],
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_toolemu.analysis.run_summary import slice_fields
+from pytest_toolemu.analysis.run_summary import slices_of
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
@@ -66,14 +66,14 @@ class CaseFile(pytest.Module):
         for mark in self._marks(case):
             function = mark(function)
         setattr(self.obj, case.id, function)
-        slices = slice_fields(case, self.resolved_case.toolkits)
+        slices = slices_of(case, self.resolved_case.toolkits)
         items = self.ihook.pytest_pycollect_makeitem(collector=self, name=case.id, obj=function) or ()
         for item in items:
             self._set_case(item)
             location = (self.path, 0, item.name)
             item.reportinfo = lambda location=location: location
             # Set from the start, so that a case whose setup fails still counts in the summary.
-            summary = {"case": case.id, "agent": agent_title(item, "custom agent"), **slices}
+            summary = {"case": case.id, "agent": agent_title(item, "custom agent"), "slices": slices}
             item.user_properties.append((PROPERTY, json.dumps(summary)))
             yield item
 

@@ -17,7 +17,7 @@ from pytest_toolemu.analysis.run_summary import (
     RunSummary,
     agent_name,
     paid_for,
-    slice_fields,
+    slices_of,
     summary_of,
     unseen_roles,
 )
@@ -199,7 +199,7 @@ def _not_run_summary(item: pytest.Item, spec: RunSpec, error: NotRunError, price
     return RunSummary(
         case=case.id,
         variant_of=case.variant_of or "",
-        **slice_fields(case, spec.resolved_case.toolkits),
+        slices=slices_of(case, spec.resolved_case.toolkits),
         agent=agent_title(item, agent_name(spec.identity)),
         turns=spec.limits.turns,
         trial=spec.trial,
@@ -207,7 +207,6 @@ def _not_run_summary(item: pytest.Item, spec: RunSpec, error: NotRunError, price
         reason=str(error),
         costs=costs,
         tokens=total.input + total.output,
-        calls=total.calls,
         usage_unknown=total.unknown,
         unseen=unseen_roles(spec.identity, error.model_calls) if error.model_calls else (),
     )

@@ -27,14 +27,11 @@ from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width
 from pytest_toolemu.plugin.output.unreported_output import unreported_output_lines
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.reporting.summary_table import (
+    agent_notes,
     agent_table,
-    asking_note,
-    dialogue_note,
-    emulation_note,
+    conversation_notes,
     missing_note,
-    protocol_note,
     unjudged_lines,
-    user_note,
 )
 from pytest_toolemu.sessions.manifest_records import counts_text
 from pytest_toolemu.settings import Settings, fallback_parts, judge_models
@@ -66,11 +63,10 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     _write_worlds(reporter, services)
     configured = ComponentNames(session.settings).evaluators_in_force(agent_configs(session.settings))
     judges = [*unconfigured_evaluators(runs, configured), *judge_lines(runs, services.files.calibrations)]
-    protocols = [*protocol_note(runs, session.settings.turns), *user_note(runs)]
+    protocols = conversation_notes(runs, session.settings.turns)
     for line in (*protocols, *map(visible, shard_selection.summary(services)), *origins(runs), *judges):
         reporter.write_line(line)
-    notes = (asking_note, dialogue_note, emulation_note)
-    for line in filter(None, (note(summary) for summary in summaries for note in notes)):
+    for line in (note for summary in summaries for note in agent_notes(summary)):
         reporter.write_line(line)
     for line in note_lines(run.case_notes for run in runs):
         reporter.write_line(in_log(visible(line)), yellow=True)
