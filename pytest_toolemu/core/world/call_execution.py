@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pytest_toolemu.core.world.database import Database
 from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell, types_of
 from pytest_toolemu.core.world.operation_plan import Lookup, Plan
 from pytest_toolemu.core.world.sql_functions import cell
-from pytest_toolemu.core.world.tool_errors import not_found_error, request_error
 from pytest_toolemu.core.world.toolkit_plan import is_constant
 from pytest_toolemu.errors import OpenEntityError
 
 Json = dict[str, Any]
 NewKey = Callable[[EntityTable], Any]
+
+
+# Limits of the database, which no toolkit can prevent.
+_TOO_LARGE: Final = frozenset({"integer overflow", "LIKE or GLOB pattern too complex"})
+_BAD_PATH: Final = re.compile(r"JSON path error|bad JSON path")
+# An argument as the document of a function that reads JSON, or of an operator.
+_READ_AS_JSON: Final = (
+    r"(?i:\bjson(?!_array\s*\(|_object|_quote|_valid|_group)\w*\s*\(\s*(?:(?:coalesce|ifnull|nullif)\s*\(\s*)?):{0}\b"
+    r"|:{0}\s*->"
+)
 
 
 class CallError(Exception):
@@ -36,7 +47,7 @@ def execute(plan: Plan, database: Database, arguments: Json, values: Json, new_k
     database.impossible_dates.clear()
     content = _executed(plan, database, arguments, values, new_key)
     if database.impossible_dates and _lacks_value(plan, database, content):
-        raise CallError(request_error(plan.tool), f"there is no such date or time: {database.impossible_dates[0]}")
+        raise CallError(plan.request_error, f"there is no such date or time: {database.impossible_dates[0]}")
     return content
 
 
@@ -60,8 +71,7 @@ def _executed(plan: Plan, database: Database, arguments: Json, values: Json, new
     if not isinstance(keys, list):
         return _Execution(plan, database, arguments, bound, new_key).run()
     if not keys:
-        error = not_found_error(plan.tool) or "NotFound"
-        raise CallError(error, f"{key} is empty; it must name at least one entry")
+        raise CallError(plan.not_found_error, f"{key} is empty; it must name at least one entry")
     # A list of keys: the same happens to each row, or nothing to any.
     content: Json = {}
     distinct = dict.fromkeys(map(cell, keys))
@@ -123,8 +133,8 @@ class _Execution:
         # The rows are only a part of what exists, so an unknown key is not an error: the emulator decides.
         if lookup.table.entity.open:
             raise OpenEntityError(f"{lookup.table.name} {key!r} is not among the rows")
-        error = not_found_error(self._plan.tool) or "NotFound"
-        raise CallError(error, f"there is no {lookup.table.name.replace('_', ' ')} with the {lookup.table.key} {key!r}")
+        entity = lookup.table.name.replace("_", " ")
+        raise CallError(self._plan.not_found_error, f"there is no {entity} with the {lookup.table.key} {key!r}")
 
     def _select_key(self) -> Any:
         """Return the key of the row that the conditions choose, and bind it."""
@@ -133,7 +143,7 @@ class _Execution:
             table = self._plan.table
             if table is not None and table.entity.open:
                 raise OpenEntityError(f"no {table.name} is among the rows")
-            raise CallError(not_found_error(self._plan.tool) or "NotFound", "nothing matches the request")
+            raise CallError(self._plan.not_found_error, "nothing matches the request")
         self._bind("id", row[0])
         return row[0]
 
@@ -230,3 +240,34 @@ def _count(value: Any, absent: int) -> int:
         return max(0, int(value))
     except (TypeError, ValueError, OverflowError):
         return absent
+
+
+def error_of_request(plan: Plan, error: sqlite3.Error, arguments: Mapping[str, Any]) -> str | None:
+    """Return what an agent reads about an error that its arguments have caused; None if the declaration is wrong."""
+    kind, _, names = str(error).partition(": ")
+    # The table's own rules. A row without a key is no conflict: an agent cannot know what is missing.
+    if isinstance(error, sqlite3.IntegrityError) and not kind.startswith("NOT NULL"):
+        fields = ", ".join(name.rpartition(".")[2] for name in names.split(", "))
+        reason = f"another entry has the same {fields}" if kind.startswith("UNIQUE") else "the values are not possible"
+        return f"{plan.conflict_error}: {reason}"
+    if isinstance(error, sqlite3.DataError) or kind in _TOO_LARGE:
+        return f"{plan.request_error}: the request is too large"
+    texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
+    path = next((value for value in texts.values() if value.startswith("$")), None)
+    if _BAD_PATH.match(kind) and path is not None:
+        return f"{plan.request_error}: {path!r} is not possible"
+    if kind == "malformed JSON":
+        # Most texts are no JSON, so one of them explains the error only if it is what SQLite reads.
+        statements = " ".join(statement for _, statement in plan.parts())
+        for name, text in texts.items():
+            if re.search(_READ_AS_JSON.format(re.escape(name)), statements) and not _is_json(text):
+                return f"{plan.request_error}: {name} is not JSON"
+    return None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

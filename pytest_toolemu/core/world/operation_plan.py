@@ -68,6 +68,21 @@ class Plan:
     # ---- conventions
 
     @functools.cached_property
+    def not_found_error(self) -> str:
+        """The error for an unknown key."""
+        return declared_error(self.tool, NOT_FOUND, INVALID_REQUEST) or NOT_FOUND
+
+    @functools.cached_property
+    def conflict_error(self) -> str:
+        """The error for a row that would break a rule of its table."""
+        return declared_error(self.tool, CONFLICT, INVALID_REQUEST) or CONFLICT
+
+    @functools.cached_property
+    def request_error(self) -> str:
+        """The error for arguments that lead to no result."""
+        return declared_error(self.tool, INVALID_REQUEST, CONFLICT) or CONFLICT
+
+    @functools.cached_property
     def verb(self) -> Verb | None:
         """The verb of the operation; None if it consists of SQL only."""
         return self.operation.verb
@@ -349,6 +364,17 @@ class Plan:
             yield ("then", index), statement
         for name, expression in self.shown.items():
             yield ("show", name), self.over({name: expression}, created=self.operation.verb == "create")
+
+
+NOT_FOUND: Final = "NotFound"
+CONFLICT: Final = "Conflict"
+INVALID_REQUEST: Final = "InvalidRequest"
+
+
+def declared_error(tool: Tool, *names: str) -> str | None:
+    """Return the first of these errors that the tool declares, with or without 'Exception'; None if it has none."""
+    declared = {error.removesuffix("Exception"): error for error in tool.errors}
+    return next((declared[name] for name in names if name in declared), None)
 
 
 def key_argument(operation: Operation, tool: Tool, table: EntityTable | None) -> str | None:

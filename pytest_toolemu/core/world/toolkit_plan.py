@@ -13,9 +13,17 @@ from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.database import explained, other_parameter
 from pytest_toolemu.core.world.declarations import Operation
 from pytest_toolemu.core.world.entity_table import EntityTable, allows_null, entity_tables, types_of
-from pytest_toolemu.core.world.operation_plan import CALL_VALUES, NO_KEY, Lookup, Plan, key_argument
+from pytest_toolemu.core.world.operation_plan import (
+    CALL_VALUES,
+    INVALID_REQUEST,
+    NO_KEY,
+    NOT_FOUND,
+    Lookup,
+    Plan,
+    declared_error,
+    key_argument,
+)
 from pytest_toolemu.core.world.sql_functions import FUNCTION_NAMES
-from pytest_toolemu.core.world.tool_errors import not_found_error
 from pytest_toolemu.core.world.toolkit_databases import ToolkitDatabases
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.object_cache import once_per_object
@@ -122,7 +130,7 @@ def _reference_problems(plan: Plan) -> Iterator[Problem]:
         if name is not None and name not in members:
             yield loc, f"the result has no member {name!r}{closest(name, members)}"
     tables = [each.table for each in plan.lookups] + ([plan.table] if plan.table and plan.selects_by_condition else [])
-    if any(not each.entity.open for each in tables) and not_found_error(tool) is None:
+    if any(not each.entity.open for each in tables) and declared_error(tool, NOT_FOUND, INVALID_REQUEST) is None:
         verb = operation.verb or "find"
         yield (verb,), "a key may be unknown, and the tool declares no error for that; add NotFound to its errors"
     for index, statement in enumerate(operation.then):
