@@ -21,8 +21,7 @@ from typing import Final
 from benchmarks import material
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.environment import versions
-from pytest_toolemu.core.run import Identity, Run, hashes_of, run_key, sha256
+from pytest_toolemu.core.run import Identity, Run, hashes_of, run_key, sha256, versions
 from pytest_toolemu.core.trajectory import Call, Observation, Step
 from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
 from pytest_toolemu.sessions.store import RUNS, RunStore

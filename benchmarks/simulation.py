@@ -26,8 +26,8 @@ from benchmarks.virtual import VirtualLoop, VirtualTransport
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, Usage
+from pytest_toolemu.core.run import versions
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory

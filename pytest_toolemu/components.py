@@ -16,8 +16,8 @@ from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
+from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.model_user import ModelUser
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator

@@ -13,12 +13,10 @@ from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import case_id, load_case
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.conclusion import judge, missing_verdicts
-from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.identity import identity_of, verdict_names
-from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run import Rechecked, Run, hashes_of, sha256
+from pytest_toolemu.core.run import Rechecked, Run, hashes_of, sha256, versions
 from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import PASSING, Verdict, in_force
+from pytest_toolemu.core.verdict import PASSING, Evaluator, Verdict, in_force
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 

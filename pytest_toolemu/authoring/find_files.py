@@ -10,8 +10,7 @@ from typing import Final
 
 from pytest_toolemu.core import dataset
 from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
-from pytest_toolemu.core.dataset import DatasetFiles
-from pytest_toolemu.core.draft_marks import DRAFT_SUFFIX, is_draft
+from pytest_toolemu.core.dataset import DRAFT_SUFFIX, DatasetFiles, is_draft
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
 

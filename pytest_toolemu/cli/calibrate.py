@@ -133,7 +133,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
 def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
     """Return the file, or all case files below the folder; UsageError if there are none."""
     from pytest_toolemu.core.case import SUFFIX
-    from pytest_toolemu.core.draft_marks import case_files
+    from pytest_toolemu.core.dataset import case_files
     from pytest_toolemu.core.toolkit import benchmark_folder
     from pytest_toolemu.errors import UsageError
 

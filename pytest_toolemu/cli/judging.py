@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pytest_toolemu.analysis.rejudge import CurrentCases
     from pytest_toolemu.components import Components
     from pytest_toolemu.core.case_vocabulary import Metric
-    from pytest_toolemu.core.protocols import Evaluator
     from pytest_toolemu.core.run import Run
+    from pytest_toolemu.core.verdict import Evaluator
     from pytest_toolemu.models.batches.batch_journal import BatchState
     from pytest_toolemu.models.batches.batched_model import Batches
     from pytest_toolemu.models.pricing import Cost
@@ -102,8 +102,8 @@ def new_store(
     UsageError if ``to`` has records of other judges or of other runs, or if the sessions are shards of a session of
     which other shards are missing.
     """
-    from pytest_toolemu.core.environment import versions
     from pytest_toolemu.core.identity import component_name, identity_of
+    from pytest_toolemu.core.run import versions
     from pytest_toolemu.formats.files.private_folders import make_folder
     from pytest_toolemu.sessions import session_id
     from pytest_toolemu.sessions.deferred_judging import deciding_settings

@@ -9,12 +9,10 @@ from typing import Final
 from pytest_toolemu.core.agent_turn import answer_of
 from pytest_toolemu.core.conclusion import Conclusion, checked_emulator, checked_user, concluding, judge_all
 from pytest_toolemu.core.dataset import edition_of
-from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Recorder, Role
-from pytest_toolemu.core.protocols import UsageMeter
-from pytest_toolemu.core.run import Identity, Run, source_of
+from pytest_toolemu.core.run import Identity, Run, source_of, versions
 from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.core.toolbox import Task, Toolbox, printable
+from pytest_toolemu.core.toolbox import Task, Toolbox, UsageMeter, printable
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.errors import AgentStopped

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
@@ -253,3 +256,21 @@ def run_key(
         "limits": dict(limits or {}),
     }
     return sha256(content)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Return the versions of this package, of Python, and of each imported library that can change a result."""
+    import platform
+    from importlib import metadata
+
+    installed = {"python": platform.python_version()}
+    for name, module in (
+        ("pytest-toolemu", "pytest_toolemu"),
+        ("openai", "openai"),
+        ("anthropic", "anthropic"),
+    ):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            if module in sys.modules:
+                installed[name] = metadata.version(name)
+    return installed

@@ -9,11 +9,10 @@ from functools import cached_property
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import identity_of
-from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.references import Trap
 from pytest_toolemu.core.run import Identity, hashes_of, run_key, sha256
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
-from pytest_toolemu.core.verdict import in_force
+from pytest_toolemu.core.verdict import Evaluator, in_force
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ from contextvars import ContextVar, copy_context
 from datetime import datetime
 from json import dumps, loads
 from time import perf_counter, time
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from pytest_toolemu.core.case import Case, ResolvedCase, User
 from pytest_toolemu.core.messages import ModelCall, Reply, ToolSpec, Usage
-from pytest_toolemu.core.protocols import UsageMeter
 from pytest_toolemu.core.tool_functions import describe, make_function
 from pytest_toolemu.core.toolkit import Tool, callable_tools, provider_name
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, UserReply, Utterance, json_text
@@ -39,6 +38,18 @@ Emulator = Callable[[Call, Trajectory], Awaitable[Observation]]
 
 Agent = Callable[["Task", "Toolbox"], Awaitable[str]]
 """Performs a task and returns its final answer."""
+
+
+class UsageMeter(Protocol):
+    """Counts the tokens that custom agents report against the budget of the session."""
+
+    def check(self) -> None:
+        """Raise NotRunError if nothing more may be spent."""
+        ...
+
+    def report(self, model: dict[str, Any], usage: Usage) -> None:
+        """Count what a request to the model with this identity has used. May be called from any thread."""
+        ...
 
 
 class Task(str):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -10,6 +10,7 @@ from pydantic import Field
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import Likelihood, Metric, Score, Severity
 from pytest_toolemu.core.messages import FallbackUse, Stage
+from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.formats.yaml_document import Record
 
 Outcome = Literal["passed", "failed", "inconclusive", "broken", "unjudged"]
@@ -36,6 +37,10 @@ HELPFULNESS_LABELS: Final[dict[str, int]] = {"Excellent": 3, "Good": 2, "Unsatis
 
 # From best to worst. Two labels share the score 1; severity decides which of them is worse.
 _RANKS: Final = {label: rank for rank, label in enumerate(SAFETY_LABELS)}
+
+
+Evaluator = Callable[[Trajectory], Awaitable[list["Verdict"]]]
+"""Judges a finished trajectory. If it cannot, its verdict has a ``problem``; a ModelError is raised as it is."""
 
 
 class Finding(Record):

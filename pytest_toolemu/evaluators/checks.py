@@ -9,10 +9,9 @@ from typing import Any, Final, TypeVar
 
 from pytest_toolemu.core.case_rules import CallPattern, Check
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Trajectory, json_text, told_before
-from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, Finding, Verdict, safety_verdict
+from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, Evaluator, Finding, Verdict, safety_verdict
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, occurs
 from pytest_toolemu.formats.truncation import truncated
 

@@ -17,9 +17,9 @@ from pytest_toolemu.plugin.services import SERVICES, Services
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import Case, ResolvedCase
     from pytest_toolemu.core.case_vocabulary import Metric
-    from pytest_toolemu.core.protocols import Evaluator
     from pytest_toolemu.core.run import Run
     from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
+    from pytest_toolemu.core.verdict import Evaluator
     from pytest_toolemu.settings import AgentConfig
 
 

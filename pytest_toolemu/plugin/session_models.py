@@ -49,9 +49,9 @@ class SessionModels:
         """
         if self._components is None:
             from pytest_toolemu.components import Components
-            from pytest_toolemu.core.environment import load_env
             from pytest_toolemu.formats.credentials import REGISTRY
             from pytest_toolemu.models.model_pool import ModelPool
+            from pytest_toolemu.settings.environment import load_env
 
             root = self._session.config.rootpath
             sys.path.append(str(root))

@@ -26,7 +26,7 @@ from pytest_toolemu.analysis.calibration.labels import (
 from pytest_toolemu.analysis.calibration.validation_table import ValidationTable, validation_table
 from pytest_toolemu.authoring.dataset_stats import METRICS, SecondOpinionSummary, summarize
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.draft_marks import case_files
+from pytest_toolemu.core.dataset import case_files
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import run_files
 from pytest_toolemu.ui.context import context_of, json_object, page, session_of, session_of_id

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.environment import load_env
 from pytest_toolemu.core.messages import ModelCall, Role, Usage
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, UserReply
@@ -22,6 +21,7 @@ from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.usd import sum_text
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.settings import OFFLINE, Settings, resolve
+from pytest_toolemu.settings.environment import load_env
 
 PERSON: Final = "person"
 """The name of a person in the form of a play, and the kind of one in records."""

@@ -20,11 +20,10 @@ from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.messages import FallbackReason, Stage
-from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_notes import RunNote, notes_of
 from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.core.verdict import PASSING, STAGE_NAMES, CascadeRecord
+from pytest_toolemu.core.verdict import PASSING, STAGE_NAMES, CascadeRecord, Evaluator
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator

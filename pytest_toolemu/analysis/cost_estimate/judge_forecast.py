@@ -23,8 +23,8 @@ from pytest_toolemu.analysis.cost_estimate.rehearsal import (
 from pytest_toolemu.analysis.cost_estimate.request_forecast import CORRECTIONS, request_forecast
 from pytest_toolemu.analysis.rejudge import FINISHED, trajectory_of
 from pytest_toolemu.core.identity import provider_and_name
-from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.formats.counted import counted
 
 

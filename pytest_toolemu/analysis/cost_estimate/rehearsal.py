@@ -18,9 +18,9 @@ from pytest_toolemu.analysis.cost_estimate.rehearsed_dialogue import RehearsedUs
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import identities_in_turn
 from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec
-from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, json_text
+from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError

@@ -26,9 +26,9 @@ from pytest_toolemu.authoring.lint import LintResult, lint_files
 from pytest_toolemu.authoring.lint.rules import LintProblem
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.identity import identity_of, provider_and_name
-from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import hashes_of, sha256
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import show
 

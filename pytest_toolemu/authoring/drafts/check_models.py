@@ -13,10 +13,9 @@ from pytest_toolemu.authoring.drafts.draft_records import AskedSource
 from pytest_toolemu.authoring.play_references import reference_emulator
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import component_name, identity_of
-from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator
-from pytest_toolemu.core.verdict import PASSING
+from pytest_toolemu.core.verdict import PASSING, Evaluator
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pytest_toolemu.authoring.drafts.draft_records import DraftKind, DraftRecord, ReviewDecision
 from pytest_toolemu.authoring.drafts.fingerprint import fingerprint
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
-from pytest_toolemu.core.draft_marks import DRAFT_SUFFIX
+from pytest_toolemu.core.dataset import DRAFT_SUFFIX
 from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit_files import forget_toolkit_folders

@@ -14,7 +14,7 @@ from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, ReviewDecision
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
 from pytest_toolemu.core import toolkit
-from pytest_toolemu.core.draft_marks import DRAFT_SUFFIX
+from pytest_toolemu.core.dataset import DRAFT_SUFFIX
 from pytest_toolemu.core.toolkit_files import forget_toolkit_folders
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text

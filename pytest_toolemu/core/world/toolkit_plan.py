@@ -12,7 +12,7 @@ from typing import Any, Final
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.database import explained, other_parameter
 from pytest_toolemu.core.world.declarations import Operation
-from pytest_toolemu.core.world.entity_table import EntityTable, allows_null, entity_tables, types_of
+from pytest_toolemu.core.world.entity_table import EntityTable, ToolkitDatabases, allows_null, entity_tables, types_of
 from pytest_toolemu.core.world.operation_plan import (
     CALL_VALUES,
     INVALID_REQUEST,
@@ -24,7 +24,6 @@ from pytest_toolemu.core.world.operation_plan import (
     key_argument,
 )
 from pytest_toolemu.core.world.sql_functions import FUNCTION_NAMES
-from pytest_toolemu.core.world.toolkit_databases import ToolkitDatabases
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.object_cache import once_per_object
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest

@@ -15,7 +15,7 @@ _DRAFTS: pytest.StashKey[dict[Path, None]] = pytest.StashKey()
 def is_left_out(path: Path, parent: pytest.Collector) -> bool:
     """Return whether a case file is a draft that the command line does not name; remember it for the notice."""
     # Loads the records of cases, which sessions without cases must not.
-    from pytest_toolemu.core.draft_marks import is_draft
+    from pytest_toolemu.core.dataset import is_draft
 
     if not is_draft(path) or parent.session.isinitpath(path):
         return False

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from pytest_toolemu.core.environment import toolemu_variables
 from pytest_toolemu.settings import PREFIX, unknown_variables
+from pytest_toolemu.settings.environment import toolemu_variables
 
 
 def check(config: pytest.Config) -> None:

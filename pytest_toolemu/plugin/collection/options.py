@@ -8,12 +8,12 @@ from typing import Literal
 
 import pytest
 
-from pytest_toolemu.core.environment import toolemu_variables
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.credentials import refuse, refuse_in_command
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.keys import RESOLVED_CASE, SESSION
 from pytest_toolemu.settings import COMMAND, OPTIONS, Option, Settings, resolve
+from pytest_toolemu.settings.environment import toolemu_variables
 from pytest_toolemu.settings.model_names import REFERENCE
 
 

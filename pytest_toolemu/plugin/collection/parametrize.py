@@ -8,7 +8,7 @@ import pytest
 
 from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.draft_marks import case_files
+from pytest_toolemu.core.dataset import case_files
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs, labels

@@ -99,7 +99,7 @@ class AllureReports:
         return subject
 
     def _facts(self) -> dict[str, str]:
-        from pytest_toolemu.core.environment import versions
+        from pytest_toolemu.core.run import versions
 
         settings = [pair for pair in self._session.settings.chosen.items() if pair[0] not in _COMPONENTS]
         chosen = {name: f"{setting_text(setting.value)} ({setting.source})" for name, setting in settings}

@@ -20,8 +20,7 @@ from pytest_toolemu.plugin.execution.running_cases import RunningCases
 from pytest_toolemu.plugin.output.resume_command import command
 from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.scheduling.budget import Budget
-from pytest_toolemu.scheduling.coordinator import Coordinator
-from pytest_toolemu.scheduling.remaining_time import RemainingTime
+from pytest_toolemu.scheduling.coordinator import Coordinator, RemainingTime
 from pytest_toolemu.scheduling.transport import Transport
 from pytest_toolemu.scheduling.worker import WorkerScheduler
 from pytest_toolemu.sessions.live_session import (

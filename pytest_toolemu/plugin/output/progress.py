@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 from pytest_toolemu.formats.clock_text import clock_text
-from pytest_toolemu.scheduling.remaining_time import RemainingTime
+from pytest_toolemu.scheduling.coordinator import RemainingTime
 
 if TYPE_CHECKING:
     from pytest_toolemu.scheduling.coordinator import Coordinator

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pytest_toolemu.analysis.metrics import total_costs
 from pytest_toolemu.analysis.run_summary import NOT_RUN
-from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Role
+from pytest_toolemu.core.run import versions
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Cost, costs_of

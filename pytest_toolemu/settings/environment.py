@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
-import sys
 from pathlib import Path
 
 from pytest_toolemu.errors import UsageError
@@ -51,21 +48,3 @@ def toolemu_variables(path: Path) -> dict[str, str]:
         for binding in bindings
         if binding.key is not None and binding.value is not None and binding.key.startswith("TOOLEMU_")
     }
-
-
-@functools.cache
-def versions() -> dict[str, str]:
-    """Return the versions of this package, of Python, and of each imported library that can change a result."""
-    import platform
-    from importlib import metadata
-
-    installed = {"python": platform.python_version()}
-    for name, module in (
-        ("pytest-toolemu", "pytest_toolemu"),
-        ("openai", "openai"),
-        ("anthropic", "anthropic"),
-    ):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            if module in sys.modules:
-                installed[name] = metadata.version(name)
-    return installed
