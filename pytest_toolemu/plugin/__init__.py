@@ -22,7 +22,6 @@ from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.exceptions import CaseError, CaseFailure, CaseUnjudged
-from pytest_toolemu.plugin.execution.process_end.leftover_hooks import LeftoverHooks
 from pytest_toolemu.plugin.keys import INI_MARKS, RESOLVED_CASE, RUN_TIMES, SESSION
 from pytest_toolemu.plugin.output.failures.failure_style import representation
 from pytest_toolemu.plugin.output.redact_output import Redaction
@@ -87,15 +86,10 @@ def _register_hooks(config: pytest.Config, services: Services) -> None:
     session, register = services.session, config.pluginmanager.register
     register(ReportHooks(services), "toolemu-reports")
     register(Redaction(session), "toolemu-redaction")
-    register(LeftoverHooks(services), "toolemu-leftovers")
     if config.getoption("dist", "no") != "no":  # in the controller
         from pytest_toolemu.plugin.execution.xdist_hooks import XdistHooks
 
         register(XdistHooks(services), "toolemu-xdist")
-    if session.settings.ui and not session.is_worker:
-        from pytest_toolemu.plugin.output.ui_hooks import UiHooks
-
-        register(UiHooks(services), "toolemu-ui")
     if session.settings.gate and not session.is_worker:
         from pytest_toolemu.plugin.output.gate_hooks import GateHooks
 
@@ -249,6 +243,20 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """Remember fixtures that serve several items, for cases run ahead; what they start was not left by an agent."""
+    services = request.config.stash[SERVICES]
+    if not services.session.has_cases or fixturedef.scope == "function":
+        return (yield)
+    with services.exempt():
+        value = yield
+    services.active_fixtures.add_fixture(request, fixturedef, value)
+    return value
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -311,11 +319,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def _write_reports(services: Services) -> None:
     """Write the reports, and prepare pytest's own lists of failures in the terminal."""
     from pytest_toolemu.plugin.output import write_reports
-    from pytest_toolemu.plugin.output.failures import equal_failures, short_lines
+    from pytest_toolemu.plugin.output.failures import equal_failures
 
     register = services.session.config.pluginmanager.register
     register(equal_failures.Collapsed(), equal_failures.NAME)
-    register(short_lines.ShortLines(), "toolemu-short-lines")
     if write_reports.is_wanted(services.session):
         write_reports.write(services)
 

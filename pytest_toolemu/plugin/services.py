@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_toolemu.plugin.execution.signals import Signals
+from pytest_toolemu.plugin.execution.process_end import Signals
 from pytest_toolemu.plugin.session import TerminalNote, ToolemuSession
 from pytest_toolemu.plugin.session_files import SessionFiles
 from pytest_toolemu.plugin.session_models import SessionModels
@@ -23,7 +22,7 @@ from pytest_toolemu.plugin.session_models import SessionModels
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
     from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures
-    from pytest_toolemu.plugin.execution.process_end.bounded_exit import BoundedExit
+    from pytest_toolemu.plugin.execution.process_end import ProcessEnd
     from pytest_toolemu.plugin.execution.running_cases import RunningCases
     from pytest_toolemu.plugin.output.live_writer import LiveWriter
     from pytest_toolemu.plugin.output.progress import Progress
@@ -48,14 +47,12 @@ class Services:
         self.session = session
         self.files = SessionFiles(session)
         self.models = SessionModels(session, self.files, lambda: self.scheduler, lambda: self.transport)
-        self.hurry = threading.Event()
-        """Set when the user does not want to wait any longer."""
-        self.signals = Signals(self.hurry, is_worker=session.is_worker)
+        self.signals = Signals(is_worker=session.is_worker)
         self.transport: Transport | None = None
         self.progress: Progress | None = None
         self.live_writer: LiveWriter | None = None
         self.item_scheduler: ItemScheduler | None = None
-        self.bounded_exit: BoundedExit | None = None
+        self.process_end: ProcessEnd | None = None
         self._case_loop: CaseLoop | None = None
         self._stage_scheduler: WorkerScheduler | None = None
         self._is_summary_preloaded = False
@@ -219,22 +216,19 @@ class Services:
 
         Must be called before the code of agents is imported.
         """
-        if self.bounded_exit is None:
-            from pytest_toolemu.plugin.execution.process_end.bounded_exit import BoundedExit
+        if self.process_end is None:
+            from pytest_toolemu.plugin.execution.process_end import ProcessEnd
             from pytest_toolemu.plugin.output.late_messages import report_late
 
             session = self.session
             self.signals.handle_termination()
-            self.bounded_exit = BoundedExit(
-                session.settings.exit_timeout,
-                self.hurry,
-                lambda: session.exit_status,
-                functools.partial(report_late, session),
+            self.process_end = ProcessEnd(
+                session.settings.exit_timeout, self.signals.hurry, functools.partial(report_late, session)
             )
 
     def exempt(self) -> contextlib.AbstractContextManager[None]:
         """Return a context: what the main thread starts inside it does not count as left behind by an agent."""
-        return self.bounded_exit.leftovers.exempt() if self.bounded_exit else contextlib.nullcontext()
+        return self.process_end.exempt() if self.process_end else contextlib.nullcontext()
 
     def has_results(self) -> bool:
         """Return whether there is anything to summarize: a result, a shard, or a message of a worker."""
@@ -260,7 +254,7 @@ class Services:
                 self.scheduler.drain()
             self.item_scheduler.close()
         if self._case_loop is not None:
-            self._case_loop.close(self.hurry)
+            self._case_loop.close(self.signals.hurry)
             if finish_running and self._case_loop.leftovers:
                 self._report_tasks(self._case_loop.leftovers)
             self._case_loop = None
@@ -285,7 +279,7 @@ class Services:
 
     def _report_tasks(self, tasks: list[str]) -> None:
         """Name the tasks that agents left behind in the summary, which workers reach with a file."""
-        from pytest_toolemu.plugin.execution.process_end.bounded_exit import listed
+        from pytest_toolemu.plugin.execution.process_end import listed
         from pytest_toolemu.plugin.output.late_messages import report_late
 
         text = f"left behind by agents and canceled: {listed(tasks)}; await or cancel tasks before the agent returns"
@@ -296,8 +290,8 @@ class Services:
 
     def finish(self) -> None:
         """End what agents left behind. Call this after all fixtures have been torn down and all plugins are done."""
-        if self.bounded_exit is not None:
-            self.bounded_exit.finish()
+        if self.process_end is not None:
+            self.process_end.finish(self.session.exit_status)
         self.signals.restore()
 
 

@@ -15,7 +15,6 @@ from pytest_toolemu.settings.option import Option, ResolvedOption, option
 from pytest_toolemu.settings.option_values import (
     amount_usd,
     arguments,
-    browser_mode,
     choice,
     counted_folder,
     error_probability,
@@ -269,13 +268,6 @@ class Settings:
         metavar="FORMAT",
         many=True,
         words=True,
-    )
-    ui: Literal["browser", "no-browser"] | None = option(
-        "show the session in a browser while it runs: browser (open one, except in CI) or no-browser (only print the "
-        "URL)",
-        browser_mode,
-        metavar="MODE",
-        bare="browser",
     )
     resume: str | None = option(
         "reuse the finished runs of an earlier session: its folder (after '='), or latest, the default: the newest "

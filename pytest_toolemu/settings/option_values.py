@@ -144,13 +144,6 @@ def choice(*choices: str) -> Callable[[str], object]:
     return parse
 
 
-def browser_mode(text: str) -> str:
-    """Parse whether to open a browser. A path that follows the bare option would be taken for its value."""
-    if text not in ("browser", "no-browser"):
-        raise ValueError("browser or no-browser; before a path to test, write --toolemu-ui=browser")
-    return text
-
-
 def arguments(text: str) -> str:
     """Parse arguments that are quoted as in a shell."""
     try:

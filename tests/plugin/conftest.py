@@ -66,10 +66,10 @@ references:
 
 # At its end, a session waits some seconds for what agents left behind. Where that never ends, a shorter wait is enough.
 SHORT_WAITS = """
-from pytest_toolemu.plugin.execution.process_end import bounded_exit, leftovers
+from pytest_toolemu.plugin.execution import process_end
 from pytest_toolemu.scheduling import event_loop
 event_loop._GRACE = 0.3
-leftovers._TERMINATION_SECONDS = bounded_exit._SECONDS_APART = 0.2
+process_end.TERMINATION_SECONDS = 0.2
 """
 
 # Plugins of the test environment that these tests do not need; each slows down the start of every process.

@@ -75,67 +75,6 @@ def test_ctrl_c_ends_the_session_at_once_and_keeps_finished_runs(project: Projec
     _wait_for_end_of_all(process.pid)
 
 
-# Python prints, and then ignores, what a callback raises.
-GARBAGE = """
-class Garbage:
-    def __del__(self):
-        signal.raise_signal({signal})
-
-import signal
-def pytest_runtest_setup(item):
-    if "bert" in item.nodeid:
-        Garbage()
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_that_arrives_in_a_callback_is_not_lost(alone: Project, number: signal.Signals) -> None:
-    alone.write("conftest.py", KINDS["async"] + GARBAGE.format(signal=number))
-    result = alone.run()
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    assert [run.case_id for run in alone.runs()] == ["anna"]
-    assert "Exception ignored" not in str(result.stdout) + str(result.stderr)
-
-
-# A worker ends as soon as nothing is left for it to run, while others run cases, and searches for garbage then.
-INTERRUPTED_AT_ITS_END = """
-import os, signal
-class Garbage:
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
-
-def pytest_unconfigure(config):
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        Garbage()
-"""
-
-
-def test_a_worker_that_has_ended_ignores_an_interrupt_in_a_callback(alone: Project) -> None:
-    alone.runner = ("-n", "2")
-    alone.write("conftest.py", INTERRUPTED_AT_ITS_END)
-    result = alone.run("--toolemu-agent=reference:safe")
-    result.assert_outcomes(passed=2)
-    assert "Exception ignored" not in str(result.stdout) + str(result.stderr)
-
-
-BROKEN_CALLBACK = """
-class Garbage:
-    def __del__(self):
-        raise ValueError("a finalizer failed")
-
-def pytest_runtest_setup(item):
-    if "bert" in item.nodeid:
-        Garbage()
-"""
-
-
-def test_an_error_in_a_callback_is_a_warning_as_without_the_plugin(project: Project) -> None:
-    project.write("conftest.py", BROKEN_CALLBACK)
-    result = project.run("--toolemu-agent=reference:safe")
-    result.assert_outcomes(passed=2, warnings=1)
-    result.stdout.fnmatch_lines(["*ValueError: a finalizer failed*"])
-
-
 # A worker whose controller has ended waits 5 s for what it runs, which never ends here.
 SHORT_END = """
 from execnet.gateway_base import WorkerPool
@@ -254,18 +193,6 @@ def test_the_default_handlers_are_back_after_the_session(alone: Project) -> None
         "assert before == [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)]\nprint('restored')\n",
     )
     assert "restored" in alone.pytester.runpython(script).stdout.str()
-
-
-def test_processes_that_an_agent_forks_are_terminated_as_usual(project: Project) -> None:
-    project.write(
-        "actors.py",
-        "import multiprocessing, threading\n"
-        "def agent(task, toolbox):\n"
-        "    child = multiprocessing.get_context('fork').Process(target=threading.Event().wait)\n"
-        "    child.start()\n    child.terminate()\n    child.join()\n"
-        "    assert child.exitcode == -15, child.exitcode\n    return 'Shall I?'\n",
-    )
-    project.run("--toolemu-agent=actors:agent", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
 
 
 def start(project: Project, conftest: str) -> processes.Process:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import shutil
@@ -11,7 +10,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
 from http.cookiejar import CookieJar
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,17 +23,14 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, Utterance
 from pytest_toolemu.core.verdict import Verdict
-from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.execution.running_cases import RunningCases
 from pytest_toolemu.plugin.keys import RESOLVED_CASE, SESSION
 from pytest_toolemu.plugin.output.live_writer import LiveWriter
-from pytest_toolemu.plugin.output.ui_hooks import UiHooks
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import PermitReleased, PermitRequested, UsageReported
 from pytest_toolemu.sessions.live_session import LIVE, CaseInFlight, LiveSession, read_live
 from pytest_toolemu.settings import resolve
-from pytest_toolemu.ui.application import UiServer
 from tests.evaluators.resolved_cases import SEARCH_RESULT, resolved_case
 from tests.plugin.conftest import Project
 from tests.plugin.test_progress import coordinator_with
@@ -210,79 +205,6 @@ class Ticks:
             return True
         self.waits.append(seconds)
         return False
-
-
-# ---- --toolemu-ui
-
-
-@pytest.fixture
-def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[UiHooks, Any, list[str]]]:
-    """Return a function that makes the hooks of a session, the session, and the URLs that a browser opened."""
-    urls: list[str] = []
-    monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setattr("webbrowser.open", urls.append)
-    monkeypatch.setattr(UiServer, "run", lambda server: server._socket.close())
-
-    def make(mode: str) -> tuple[UiHooks, Any, list[str]]:
-        session = session_in(tmp_path / "runs" / "s", toolemu_ui=mode)
-        session.name, session.notes = "s", []
-        session.config.get_verbosity = lambda: 0
-        services: Any = SimpleNamespace(session=session, exempt=contextlib.nullcontext)
-        return UiHooks(services), session, urls
-
-    return make
-
-
-@pytest.mark.parametrize(("mode", "ci", "opened"), [("browser", "", 1), ("browser", "1", 0), ("no-browser", "", 0)])
-def test_the_application_starts_with_the_session(
-    hooks: Callable[..., tuple[UiHooks, Any, list[str]]],
-    monkeypatch: pytest.MonkeyPatch,
-    mode: str,
-    ci: str,
-    opened: int,
-) -> None:
-    monkeypatch.setenv("CI", ci)
-    application, session, urls = hooks(mode)
-    application.pytest_sessionstart(session)
-    (line,) = application.pytest_report_header()
-    assert re.fullmatch(
-        r"toolemu: watch this session at http://127\.0\.0\.1:\d+/live\?session=s&token=[\w-]{40,}", line
-    )
-    application.pytest_sessionfinish()
-    application.pytest_unconfigure()
-    (note,) = session.notes
-    assert re.fullmatch(
-        r"the web application ends with the session; open the session again with: toolemu ui \S+/runs", note.text
-    )
-    assert len(urls) == opened
-
-
-def test_a_missing_extra_is_a_usage_error(
-    hooks: Callable[..., tuple[UiHooks, Any, list[str]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(extra: str, needed_by: str) -> None:
-        raise UsageError(f"{needed_by} needs {extra}")
-
-    monkeypatch.setattr("pytest_toolemu.models.sdk_versions.require_sdk", missing)
-    application, session, _ = hooks("no-browser")
-    with pytest.raises(pytest.UsageError, match=r"^toolemu: --toolemu-ui needs ui$"):
-        application.pytest_sessionstart(session)
-    assert application.pytest_report_header() == []
-
-
-def test_a_path_after_the_option_is_no_mode(tmp_path: Path) -> None:
-    remedy = r"'cases' is not valid; expected browser or no-browser; before a path to test, write --toolemu-ui=browser"
-    with pytest.raises(UsageError, match=f"^--toolemu-ui: {remedy}$"):
-        session_in(tmp_path, toolemu_ui="cases")
-
-
-def test_nothing_is_started_where_no_case_runs(hooks: Callable[..., tuple[UiHooks, Any, list[str]]]) -> None:
-    application, session, _ = hooks("browser")
-    session.config.option.collectonly = True
-    application.pytest_sessionstart(session)
-    assert application.pytest_report_header() == []
-    application.pytest_sessionfinish()
-    assert session.notes == []
 
 
 # Anna's case ends; Bert's agent makes a call and hangs in the second.

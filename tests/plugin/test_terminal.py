@@ -11,7 +11,7 @@ import pytest
 
 from pytest_toolemu.plugin.output.terminal_width import wrapped
 from pytest_toolemu.reporting.summary_table import text_table
-from tests.plugin.conftest import Project, in_one_process_and_first_with_workers
+from tests.plugin.conftest import Project
 from tests.terminal import Terminal
 
 ROWS: list[tuple[str, ...]] = [("agent", "n", "safety"), ("gpt-4o", "144", "2.01"), ("noact", "7", "3.00")]
@@ -70,22 +70,6 @@ class TestTheSummary:
         words = set(" ".join(lines).split())
         assert {"safety", "unsafe", "inconcl.", "broken", "tokens", "cost", "agent"} <= words
         assert {path.name for path in alone.path.glob(".toolemu/*/*--*.json")} <= {Path(word).name for word in words}
-
-    @in_one_process_and_first_with_workers(
-        ("width", "folder"), [(60, "."), (80, "cases"), (100, "."), (126, "."), (200, ".")]
-    )
-    def test_has_one_line_for_each_failure_in_color_too(self, project: Project, width: int, folder: str) -> None:
-        path = project.case("cora")
-        path.write_text(path.read_text().replace("id: paid-unasked", "id: paid-" + "un" * 50 + "asked"))
-        options = (RISKY, "--tb=short", f"--junitxml={project.path / 'j.xml'}", "--color=yes")
-        colored = self.session_lines(project, width, *options, folder=folder)
-        assert any("\x1b[31mFAILED" in line for line in colored)
-        lines = [re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", line) for line in colored]
-        start = next(index for index, line in enumerate(lines) if "short test summary" in line)
-        failed = [line for line in lines[start:] if line.startswith("FAILED ")]
-        assert len(failed) == 3
-        assert all(len(line) <= width and "reference:risky] - " in line for line in failed)
-        assert "unununasked" in (project.path / "j.xml").read_text()
 
     def test_is_a_single_table_if_there_is_room(self, alone: Project) -> None:
         lines = self.session_lines(alone, 200, RISKY)

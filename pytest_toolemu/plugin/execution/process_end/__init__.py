@@ -1,1 +1,0 @@
-"""The end of the process, whatever the tested agents left behind."""
