@@ -12,7 +12,7 @@ from pytest_toolemu.core.case_rules import Pin, form_of
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
-from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
+from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.formats.json_schema import conforms
 from pytest_toolemu.formats.truncation import truncated
 

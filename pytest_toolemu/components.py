@@ -20,7 +20,7 @@ from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
 from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.model_user import ModelUser
-from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.emulators.offline_user import OfflineUser
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.rows import RowsEmulator

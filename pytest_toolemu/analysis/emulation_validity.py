@@ -13,7 +13,6 @@ from typing import Any, Final
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Observation, Step, json_text
-from pytest_toolemu.emulators.offline.world_state import id_kind, list_kind, own_key
 
 VALIDITY_COUNTS: Final[dict[str, str]] = {
     "calls": "tool calls",
@@ -133,7 +132,7 @@ class _Memory:
         if step.observation.source == "rows":
             self._steps.append(step)
             return []
-        events = list(self._ids(step, tool))
+        events = list(self._ids(step))
         if tool.effect == "read":
             events += self._read(step, toolkit)
         elif not step.observation.is_error:
@@ -155,12 +154,12 @@ class _Memory:
         self._steps.clear()
         return text in self._text
 
-    def _ids(self, step: Step, tool: Tool) -> Iterator[str]:
+    def _ids(self, step: Step) -> Iterator[str]:
         if step.observation.is_error or not isinstance(step.call.arguments, dict):
             return
         for name, value in step.call.arguments.items():
             for one in value if isinstance(value, list) else [value]:
-                if isinstance(one, str | int) and not isinstance(one, bool) and _is_id(name, tool):
+                if isinstance(one, str | int) and not isinstance(one, bool) and _is_id(name):
                     yield "ids_given"
                     if not self._shown(str(one)):
                         yield "ids_unissued"
@@ -177,7 +176,7 @@ class _Memory:
     def _values(self, observation: Observation, toolkit: str, tool: Tool) -> Iterator[str]:
         objects = self._objects.setdefault(toolkit, {})
         for kind, members in _objects_in(observation.content, tool):
-            key = own_key(kind, members)
+            key = _own_key(kind, members)
             if key is None:
                 continue
             before = objects.setdefault(key, {})
@@ -191,17 +190,25 @@ class _Memory:
                 before.setdefault(name, value)
 
 
-def _is_id(name: str, tool: Tool) -> bool:
-    return id_kind(name, tool) is not None and name.rpartition("_")[2] in ("id", "ids", "uuid")
+def _is_id(name: str) -> bool:
+    return name.rpartition("_")[2] in ("id", "ids", "uuid")
+
+
+def _own_key(kind: str, members: dict[str, Any]) -> tuple[str, str] | None:
+    """Return name and value of an object's ID: the one named like the list that it is in, or else the first."""
+    ids = [(name, str(value)) for name, value in members.items() if _is_id(name) and isinstance(value, str | int)]
+    own = (key for key in ids if key[0] == "id" or kind.startswith(key[0].rpartition("_")[0]))
+    name, value = next(own, ids[0] if ids else ("", ""))
+    return (kind if name == "id" else name, value) if name else None
 
 
 def _objects_in(content: dict[str, Any], tool: Tool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every object in a result, with its kind."""
-    yield list_kind("result", tool), content
+    """Yield every object in a result, with the name of the member that it is in."""
+    yield tool.name, content
     for name, value in content.items():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, dict):
-                yield list_kind(name, tool), item
+                yield name, item
 
 
 def validity_shares(counts: dict[str, int]) -> Sequence[tuple[str, int, int]]:

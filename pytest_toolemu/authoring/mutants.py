@@ -33,7 +33,7 @@ from pytest_toolemu.core.case_rules import Check
 from pytest_toolemu.core.references import Reference, ReferenceCall
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import PASSING
-from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
+from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.evaluators.checks import holds
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined

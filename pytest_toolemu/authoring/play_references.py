@@ -13,7 +13,7 @@ from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
 from pytest_toolemu.core.trajectory import Step, Trajectory, json_text
 from pytest_toolemu.core.world.state_changes import apply_changes
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
-from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.emulators.offline_user import OfflineUser
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.rows import RowsEmulator

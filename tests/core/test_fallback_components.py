@@ -13,7 +13,7 @@ from pytest_toolemu.components import Components
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.fallback import FallbackModel, models_in_turn
 from pytest_toolemu.models.model_pool import ModelPool

@@ -8,7 +8,7 @@ import pytest
 from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
-from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError

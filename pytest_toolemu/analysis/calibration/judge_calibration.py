@@ -25,7 +25,7 @@ from pytest_toolemu.core.run_notes import RunNote, notes_of
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.verdict import PASSING, STAGE_NAMES, CascadeRecord, Evaluator
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
-from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator

@@ -22,9 +22,9 @@ from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser, Task, To
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, json_text
 from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
-from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
-from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
+from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.emulators.rows import RowsEmulator
+from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator

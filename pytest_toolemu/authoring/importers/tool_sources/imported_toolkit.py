@@ -13,7 +13,7 @@ from pytest_toolemu.authoring.importers.tool_sources.schema_converter import Sch
 from pytest_toolemu.authoring.importers.tool_sources.tool_effects import guessed_effect
 from pytest_toolemu.authoring.importers.traces.observed_toolkit import tool_names
 from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME, provider_name
-from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
+from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.regular_expressions import is_expression, occurs
