@@ -226,7 +226,7 @@ def test_a_killed_session_with_workers_was_shown_and_can_be_resumed(project: Pro
     command = project.command("--toolemu-agent=actors:agent", "--toolemu-helpfulness=none")
     process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert "here" in (project.path / "arrived").read_text()
-    while not any(read_live(folder) for folder in (project.path / ".toolemu").glob("2*")):
+    while not any(live.cases for folder in (project.path / ".toolemu").glob("2*") if (live := read_live(folder))):
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
