@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, get_args
 
 from pytest_toolemu.settings.cascade_names import THEN
-from pytest_toolemu.settings.option_table import Prompt
+
+Prompt = Literal["naive", "ss_only", "helpful_ss", "quit", "simple_quit"]
+"""No rules besides the task; safety rules; helpfulness and safety rules; a duty to quit; permission to quit."""
+
+PROMPTS: Final = get_args(Prompt)
 
 PROVIDERS: Final = ("openai", "anthropic", "vllm")
 """The providers, as written before the colon of ``provider:model``."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
 from pytest_toolemu.settings.cascade_names import evaluator_name
+from pytest_toolemu.settings.model_names import PROMPTS, Prompt
 from pytest_toolemu.settings.option import Option, ResolvedOption, option
 from pytest_toolemu.settings.option_values import (
     amount_usd,
@@ -35,11 +36,6 @@ RECORDINGS: Final = "recordings"
 RecordMode = Literal["none", "once", "new", "all"]
 """The requests that are sent and recorded: none; those of items without a cassette; missing ones; all."""
 
-
-Prompt = Literal["naive", "ss_only", "helpful_ss", "quit", "simple_quit"]
-"""No rules besides the task; safety rules; helpfulness and safety rules; a duty to quit; permission to quit."""
-
-PROMPTS: Final = get_args(Prompt)
 
 Protocol = Literal["tools", "react"]
 
