@@ -21,15 +21,22 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection import options
-from pytest_toolemu.plugin.exceptions import CaseError, CaseFailure, CaseUnjudged
-from pytest_toolemu.plugin.keys import INI_MARKS, RESOLVED_CASE, RUN_TIMES, SESSION
-from pytest_toolemu.plugin.output.failures.failure_style import representation
+from pytest_toolemu.plugin.output.failures import representation
 from pytest_toolemu.plugin.output.redact_output import Redaction
 from pytest_toolemu.plugin.output.report_hooks import ReportHooks
 from pytest_toolemu.plugin.output.run_property import status
 from pytest_toolemu.plugin.services import SERVICES, Services
-from pytest_toolemu.plugin.session import ToolemuSession
-from pytest_toolemu.plugin.worker_input import WorkerInput
+from pytest_toolemu.plugin.session import (
+    INI_MARKS,
+    RESOLVED_CASE,
+    RUN_TIMES,
+    SESSION,
+    CaseError,
+    CaseFailure,
+    CaseUnjudged,
+    ToolemuSession,
+    WorkerInput,
+)
 from pytest_toolemu.sessions import session_id
 
 if TYPE_CHECKING:
@@ -119,8 +126,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
     """Collect ``*.toolemu.yaml`` files, except drafts."""
     if not file_path.name.endswith(SUFFIXES):
         return None
-    from pytest_toolemu.plugin.collection.collect import CaseFile
-    from pytest_toolemu.plugin.collection.draft_files import is_left_out
+    from pytest_toolemu.plugin.collection.collect import CaseFile, is_left_out
 
     if is_left_out(file_path, parent):
         return None
@@ -133,7 +139,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Create an item for each agent, prompt, and trial, and for each case if a Python test asks for several."""
     if "toolemu_case" in metafunc.fixturenames:
-        from pytest_toolemu.plugin.collection.parametrize import parametrize
+        from pytest_toolemu.plugin.collection.collect import parametrize
 
         parametrize(metafunc, metafunc.config.stash[SESSION].settings)
 
@@ -206,7 +212,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     pytest prints this before ``pytest_collection_finish``.
     """
     session = config.stash[SESSION]
-    from pytest_toolemu.plugin.collection.draft_files import draft_notice
+    from pytest_toolemu.plugin.collection.collect import draft_notice
 
     notices: list[str | None] = [draft_notice(config)]
     if session.has_cases:
@@ -318,11 +324,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def _write_reports(services: Services) -> None:
     """Write the reports, and prepare pytest's own lists of failures in the terminal."""
-    from pytest_toolemu.plugin.output import write_reports
-    from pytest_toolemu.plugin.output.failures import equal_failures
+    from pytest_toolemu.plugin.output import failures, write_reports
 
     register = services.session.config.pluginmanager.register
-    register(equal_failures.Collapsed(), equal_failures.NAME)
+    register(failures.Collapsed(), failures.NAME)
     if write_reports.is_wanted(services.session):
         write_reports.write(services)
 
@@ -334,7 +339,7 @@ def pytest_sessionfinish_last(session: pytest.Session) -> None:
     services.session.exit_status = int(session.exitstatus)
     if services.session.is_worker:
         if services.session.overridden_agent:
-            from pytest_toolemu.plugin.output.late_messages import report_late
+            from pytest_toolemu.plugin.output.terminal_text import report_late
 
             report_late(services.session, services.session.overridden_agent)
         services.finish()
@@ -357,10 +362,10 @@ def pytest_terminal_summary(
 
 def _write_summary(terminalreporter: pytest.TerminalReporter, services: Services) -> None:
     if services.has_results():
-        from pytest_toolemu.plugin.output.failures import equal_failures
+        from pytest_toolemu.plugin.output import failures
         from pytest_toolemu.plugin.output.terminal_summary import write_summary
 
-        equal_failures.count(terminalreporter)
+        failures.count(terminalreporter)
         write_summary(terminalreporter, services)
     if services.session.untested:
         from pytest_toolemu.plugin.collection import missing_agent

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.errors import NotRunError, UsageError
-from pytest_toolemu.plugin.keys import RESOLVED_CASE, TRAP
 from pytest_toolemu.plugin.services import SERVICES, Services
+from pytest_toolemu.plugin.session import RESOLVED_CASE, TRAP
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import Case, ResolvedCase
@@ -40,7 +40,7 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
 
 def _case_in_world(request: pytest.FixtureRequest) -> ResolvedCase:
     """Return the case of this item in its world. Raise CaseError if the world could not be built."""
-    from pytest_toolemu.plugin.collection.agent_configs import params_of
+    from pytest_toolemu.plugin.collection.item_agents import params_of
     from pytest_toolemu.plugin.execution import item_world
 
     try:
@@ -52,7 +52,7 @@ def _case_in_world(request: pytest.FixtureRequest) -> ResolvedCase:
 @pytest.fixture
 def toolemu_variant(request: pytest.FixtureRequest) -> AgentConfig | None:
     """Return the configured agent and prompt of this item; None if no agent is configured."""
-    from pytest_toolemu.plugin.collection.agent_configs import agent_configs
+    from pytest_toolemu.plugin.collection.item_agents import agent_configs
 
     return getattr(request, "param", None) or next(iter(agent_configs(_services(request).session.settings)), None)
 

@@ -218,7 +218,7 @@ class Services:
         """
         if self.process_end is None:
             from pytest_toolemu.plugin.execution.process_end import ProcessEnd
-            from pytest_toolemu.plugin.output.late_messages import report_late
+            from pytest_toolemu.plugin.output.terminal_text import report_late
 
             session = self.session
             self.signals.handle_termination()
@@ -266,7 +266,7 @@ class Services:
 
     def _save_output(self) -> None:
         """Save what cases have printed that no item has reported, and will not report any more."""
-        from pytest_toolemu.plugin.output.unreported_output import append_output
+        from pytest_toolemu.plugin.output.terminal_text import append_output
 
         if self.item_scheduler is not None:
             append_output(self.session, self.item_scheduler.capture.close())
@@ -280,7 +280,7 @@ class Services:
     def _report_tasks(self, tasks: list[str]) -> None:
         """Name the tasks that agents left behind in the summary, which workers reach with a file."""
         from pytest_toolemu.plugin.execution.process_end import listed
-        from pytest_toolemu.plugin.output.late_messages import report_late
+        from pytest_toolemu.plugin.output.terminal_text import report_late
 
         text = f"left behind by agents and canceled: {listed(tasks)}; await or cancel tasks before the agent returns"
         if self.session.is_worker:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
@@ -13,8 +15,10 @@ from pytest_toolemu.settings import Settings
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
     from pytest_toolemu.analysis.run_summary import RunSummary
+    from pytest_toolemu.core.case import ResolvedCase
+    from pytest_toolemu.core.references import Trap
     from pytest_toolemu.core.run import CassetteUse
-    from pytest_toolemu.plugin.worker_input import WorkerInput
+    from pytest_toolemu.emulators.world_stage import PlannedWorld
     from pytest_toolemu.sessions.manifest_records import PlannedCase, ShardManifest
 
 
@@ -24,6 +28,34 @@ class TerminalNote:
 
     text: str
     color: Literal["red", "yellow"] | None = None
+
+
+@dataclass(frozen=True)
+class WorkerInput:
+    """The session that a worker belongs to.
+
+    ``channel`` leads to the coordinator in the controller. With ``--dist=each`` there is none: the only worker leads
+    the session.
+    """
+
+    session_name: str
+    started: float
+    """When the session started, in seconds since the epoch."""
+    resumed_folders: tuple[str, ...] = ()
+    served_endpoints: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """For each model that the session serves itself: the fields of its ``ServedEndpoint``."""
+    terminal_width: int | None = None
+    channel: Any = None
+
+    def encode(self) -> dict[str, Any]:
+        """Return the fields as builtin types, which xdist can send to a worker. A channel travels as it is."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def received(cls, config: pytest.Config) -> WorkerInput | None:
+        """Return what this xdist worker has received; None in any other process."""
+        encoded = getattr(config, "workerinput", {}).get(_KEY)
+        return cls(**encoded) if encoded else None
 
 
 @dataclass
@@ -93,3 +125,73 @@ class ToolemuSession:
     def folder(self) -> Path:
         """The folder of this session's records. It need not exist yet."""
         return self.config.rootpath / str(self.settings.run_dir) / self.name
+
+
+SESSION: pytest.StashKey[ToolemuSession] = pytest.StashKey()
+"""On the config: the state of the session in this process."""
+
+RESOLVED_CASE: pytest.StashKey[ResolvedCase] = pytest.StashKey()
+"""On every item that runs a case: the case with its toolkits."""
+
+TRAP: pytest.StashKey[Trap] = pytest.StashKey()
+"""On an item whose case is in a built world: the trap in it, which only the record of the run contains."""
+
+PLANNED_WORLD: pytest.StashKey[PlannedWorld] = pytest.StashKey()
+"""On an item whose world did not exist at collection. Until it is built, the case of the item has its own rows."""
+
+RUN_TIMES: pytest.StashKey[tuple[float, float]] = pytest.StashKey()
+"""On an item whose case has run: its start, in seconds since the epoch, and its duration in seconds."""
+
+INI_MARKS: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
+"""On the config: the lines of the marks that the project's own ini file declares."""
+
+
+class CaseError(Exception):
+    """A case has no verdict, for a reason that is not its agent's behavior. Shown as its text, without a traceback."""
+
+
+class CaseUnjudged(pytest.skip.Exception):  # type: ignore[misc, name-defined]
+    """A case has no verdict because judging is postponed. A skip, not an error, for other plugins as well."""
+
+
+class CaseFailure(pytest.fail.Exception):  # type: ignore[misc, name-defined]
+    """The agent scored below a threshold. A failure, not an error; shown as its text, without a traceback.
+
+    ``scores`` compares the scores with their thresholds in one line; ``headline`` adds the worst finding.
+    """
+
+    def __init__(self, text: str, scores: str, headline: str) -> None:
+        super().__init__(text, pytrace=False)
+        self.scores = scores
+        self.headline = headline
+
+
+def headline_of(error: BaseException) -> str:
+    """Return an error in one line: its own headline, the last line of a traceback, or its first line."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return str(getattr(error, "headline", lines[-1] if lines[0].startswith("Traceback (") else lines[0]))
+
+
+_KEY: Final = "toolemu"
+"""The key in xdist's ``workerinput``."""
+
+
+def worker_count(config: pytest.Config) -> int:
+    """Return how many workers run every item of this xdist worker; 1 in any other process."""
+    worker_input = WorkerInput.received(config)
+    if worker_input is None or worker_input.channel is not None:
+        return 1
+    return int(getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+def hand_over(node: Any, worker_input: WorkerInput) -> None:
+    """Add the input to what xdist sends to the worker of ``node``."""
+    node.workerinput[_KEY] = worker_input.encode()
+
+
+def relative_path(path: Path) -> str:
+    """Return a path relative to the working directory, as a person would type it."""
+    try:
+        return os.path.relpath(path)
+    except (ValueError, OSError):  # on another drive; or an agent has removed the working directory
+        return str(path)

@@ -1,8 +1,9 @@
 """The options of the plugin: their table, how their values are found, and the names of models in them."""
 
-from pytest_toolemu.settings.cascade_names import CHECKS, applies_checks, cascade_names, judge_models
+from pytest_toolemu.settings.component_names import PREFIX, resolve, unknown_variables
 from pytest_toolemu.settings.model_names import (
     AGENT_FILE,
+    CHECKS,
     COMMAND,
     FALLBACK,
     FUNCTION_OF_FILE,
@@ -12,11 +13,14 @@ from pytest_toolemu.settings.model_names import (
     PROVIDERS,
     REFERENCE,
     AgentConfig,
+    applies_checks,
+    cascade_names,
     fallback_parts,
     is_model,
+    judge_models,
     provider_of,
 )
-from pytest_toolemu.settings.option import Option, ResolvedOption
+from pytest_toolemu.settings.option import MAX_SHARDS, Option, ResolvedOption, is_gate_file
 from pytest_toolemu.settings.option_table import (
     FORMATS,
     LATEST,
@@ -34,8 +38,6 @@ from pytest_toolemu.settings.option_table import (
     Settings,
     SettingValue,
 )
-from pytest_toolemu.settings.option_values import MAX_SHARDS, is_gate_file
-from pytest_toolemu.settings.resolution import PREFIX, resolve, unknown_variables
 
 __all__ = [
     "AGENT_FILE",

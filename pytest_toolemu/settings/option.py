@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
+import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-from pytest_toolemu.settings.option_values import flag, text
+from typing import Any, Final
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ class Option:
         return self.parse is flag
 
 
+def text(value: str) -> str:
+    """Parse text that is not empty."""
+    if not value.strip():
+        raise ValueError("text")
+    return value.strip()
+
+
 def option(
     help: str,  # noqa: A002 - named as in argparse
     parse: Callable[[str], object] = text,
@@ -70,3 +79,152 @@ class ResolvedOption:
 
     value: Any
     source: str
+
+
+def flag(text: str) -> bool:
+    """Parse a truth value."""
+    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+    if text.strip().casefold() not in words:
+        raise ValueError("true or false")
+    return words[text.strip().casefold()]
+
+
+def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return a parser of whole numbers in a range."""
+    expected = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise ValueError(expected) from None
+        if number < low or (high is not None and number > high):
+            raise ValueError(expected)
+        return number
+
+    return parse
+
+
+def counted_folder(text: str) -> str:
+    """Parse a folder, or a folder and a number after a colon."""
+    folder, count = folder_and_count(text.strip())
+    if not folder or not 1 <= count <= 99:
+        raise ValueError("a folder, or a folder, a colon, and a number from 1 to 99")
+    return text.strip()
+
+
+def folder_and_count(text: str) -> tuple[str, int]:
+    """Return the folder and the number in ``FOLDER:NUMBER``; the number is 1 if it is absent."""
+    folder, _, number = text.rpartition(":")
+    return (folder, int(number)) if number.isdecimal() and folder else (text, 1)
+
+
+def _above_zero(expected: str) -> Callable[[str], float]:
+    """Return a parser of finite numbers above 0; ``expected`` describes them in error messages."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (number > 0 and math.isfinite(number)):
+            raise ValueError(expected)
+        return number
+
+    return parse
+
+
+seconds: Final = _above_zero("a number of seconds above 0")
+amount_usd: Final = _above_zero("an amount of USD above 0")
+
+
+def error_probability(text: str) -> float:
+    """Parse a probability of a wrong decision, below one half."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < 0.5:
+        raise ValueError("a probability from 0 to below 0.5, such as 0.01")
+    return number
+
+
+def temperature(text: str) -> float | None:
+    """Parse a temperature; ``none`` means that none is sent."""
+    if text.strip().casefold() == "none":
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= 2:
+        raise ValueError("a number from 0 to 2, or none to send no temperature")
+    return number
+
+
+_ARRAY: Final = "slurm"
+MAX_SHARDS: Final = 100_000
+"""The largest number of shards of a session."""
+
+
+def shard(text: str) -> str:
+    """Parse a shard such as ``3/8``; ``slurm`` means the shard of this task in its job array."""
+    if text == _ARRAY:
+        return _shard_of_array_task()
+    parts = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text.strip())
+    if parts is None or int(parts[1]) > int(parts[2]) or int(parts[2]) > MAX_SHARDS:
+        raise ValueError(
+            f"INDEX/COUNT from 1/COUNT to COUNT/COUNT, such as 3/8; or {_ARRAY}, in a task of a job "
+            f"array; COUNT is at most {MAX_SHARDS:,}"
+        )
+    return text.strip()
+
+
+def _shard_of_array_task() -> str:
+    variables = {name: os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("ID", "COUNT", "MIN", "STEP")}
+    for name, value in variables.items():
+        if not value.isdecimal() and name != "STEP":
+            raise ValueError(f"a task of a Slurm job array, but SLURM_ARRAY_TASK_{name} is {value or 'not set'}")
+    task, count, first = (int(variables[name]) for name in ("ID", "COUNT", "MIN"))
+    index, rest = divmod(task - first, int(variables["STEP"] or 1) or 1)
+    if rest or not 0 <= index < count:
+        # For example 'sbatch --array=3,5', which repeats some tasks of an array: the variables do not show its full
+        # size.
+        raise ValueError(
+            f"an array without gaps, but task {task} is not one of {count} consecutive tasks from {first}; pass the "
+            "shard explicitly, such as --toolemu-shard=$SLURM_ARRAY_TASK_ID/8"
+        )
+    return f"{index + 1}/{count}"
+
+
+def choice(*choices: str) -> Callable[[str], object]:
+    """Return a parser that accepts one of these words."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError("one of " + ", ".join(choices))
+        return text
+
+    return parse
+
+
+def arguments(text: str) -> str:
+    """Parse arguments that are quoted as in a shell."""
+    try:
+        shlex.split(text)
+    except ValueError:
+        raise ValueError("arguments quoted as in a shell, with every quote closed") from None
+    return text.strip()
+
+
+def named_path(text: str) -> str:
+    """Parse a path with a name, such as ``NAME=PATH``."""
+    name, equals, path = text.strip().partition("=")
+    if not (re.fullmatch(r"[\w.-]+", name) and equals and path):
+        raise ValueError("NAME=PATH, with letters, digits, '.', '_', and '-' in the name")
+    return text.strip()
+
+
+def is_gate_file(text: str) -> bool:
+    """Return whether the value of the option ``gate`` names a file; otherwise it is an expression."""
+    return text.endswith((".yaml", ".yml"))

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
-from pytest_toolemu.settings.cascade_names import evaluator_name
-from pytest_toolemu.settings.model_names import PROMPTS, Prompt
-from pytest_toolemu.settings.option import Option, ResolvedOption, option
-from pytest_toolemu.settings.option_values import (
+from pytest_toolemu.settings.model_names import PROMPTS, Prompt, evaluator_name
+from pytest_toolemu.settings.option import (
+    Option,
+    ResolvedOption,
     amount_usd,
     arguments,
     choice,
@@ -21,6 +21,7 @@ from pytest_toolemu.settings.option_values import (
     error_probability,
     flag,
     named_path,
+    option,
     seconds,
     shard,
     temperature,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.plugin.output.terminal_width import wrapped
+from pytest_toolemu.plugin.output.terminal_text import wrapped
 from pytest_toolemu.reporting.summary_table import text_table
 from tests.plugin.conftest import Project
 from tests.terminal import Terminal

@@ -11,8 +11,8 @@ import pytest
 
 from pytest_toolemu.plugin.collection import case_worlds
 from pytest_toolemu.plugin.execution.item_world import case_in_world
-from pytest_toolemu.plugin.keys import PLANNED_WORLD, RESOLVED_CASE
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import PLANNED_WORLD, RESOLVED_CASE
 
 
 def test_a_case_that_is_prepared_before_its_turn_and_in_its_turn_gets_its_world_once(

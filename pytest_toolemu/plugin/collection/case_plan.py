@@ -9,9 +9,9 @@ import pytest
 
 from pytest_toolemu.analysis.run_summary import slices_of
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.plugin.collection.agent_configs import agent_title, label_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
+from pytest_toolemu.plugin.collection.item_agents import agent_title, label_of
+from pytest_toolemu.plugin.session import RESOLVED_CASE
 from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem
 
 if TYPE_CHECKING:

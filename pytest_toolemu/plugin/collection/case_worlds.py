@@ -10,11 +10,11 @@ import pytest
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.world.built_world import per_call
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs
-from pytest_toolemu.plugin.keys import PLANNED_WORLD, RESOLVED_CASE, TRAP
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.services import SERVICES, Services
+from pytest_toolemu.plugin.session import PLANNED_WORLD, RESOLVED_CASE, TRAP
 from pytest_toolemu.settings import Settings
-from pytest_toolemu.settings.option_values import folder_and_count
+from pytest_toolemu.settings.option import folder_and_count
 
 if TYPE_CHECKING:
     from pytest_toolemu.emulators.world_stage import PlannedWorld

@@ -10,25 +10,29 @@ import json
 import os
 import types
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_toolemu.analysis.run_summary import slices_of
-from pytest_toolemu.core.case import Case, ResolvedCase
+from pytest_toolemu.core.case import SUFFIX, Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
+from pytest_toolemu.core.dataset import case_files
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.plugin.collection.agent_configs import agent_title
 from pytest_toolemu.plugin.collection.case_worlds import set_case
-from pytest_toolemu.plugin.collection.unique_ids import conflict
-from pytest_toolemu.plugin.keys import INI_MARKS
-from pytest_toolemu.plugin.output.failures.failure_text import check
+from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title, is_plugin_fixture, labels
+from pytest_toolemu.plugin.output.failures import check
 from pytest_toolemu.plugin.output.run_property import PROPERTY
+from pytest_toolemu.plugin.session import INI_MARKS, relative_path
+from pytest_toolemu.settings import Settings
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.run import Run
+
 
 _FROM_CASES = " (of a toolemu case)"
 """Ends the description of each mark that case files add."""
@@ -123,3 +127,80 @@ def reserved_marks(config: pytest.Config) -> set[str]:
         if line not in config.stash[INI_MARKS] and not line.endswith(_FROM_CASES)
     ]
     return {line.partition(":")[0].partition("(")[0].strip() for line in lines}
+
+
+_DRAFTS: pytest.StashKey[dict[Path, None]] = pytest.StashKey()
+
+
+def is_left_out(path: Path, parent: pytest.Collector) -> bool:
+    """Return whether a case file is a draft that the command line does not name; remember it for the notice."""
+    # Loads the records of cases, which sessions without cases must not.
+    from pytest_toolemu.core.dataset import is_draft
+
+    if not is_draft(path) or parent.session.isinitpath(path):
+        return False
+    parent.config.stash.setdefault(_DRAFTS, {})[path] = None
+    return True
+
+
+def draft_notice(config: pytest.Config) -> str:
+    """Return which drafts were not collected; empty if there are none."""
+    drafts = config.stash.get(_DRAFTS, {})
+    if not drafts:
+        return ""
+    first = relative_path(next(iter(drafts)))
+    verb = "was" if len(drafts) == 1 else "were"
+    return (
+        f"{counted(len(drafts), 'draft')} {verb} not collected, such as {first}; accept or reject drafts with "
+        "'toolemu review', or name a file to run it"
+    )
+
+
+_FILES: pytest.StashKey[dict[str, Path]] = pytest.StashKey()
+
+
+def conflict(config: pytest.Config, case_id: str, path: Path) -> str | None:
+    """Register the file of a case; return the error message if another file of this session has the same ID."""
+    first = config.stash.setdefault(_FILES, {}).setdefault(case_id, path)
+    if first == path:
+        return None
+    return (
+        f"two cases have the ID {case_id!r}: {relative_path(first)} and {relative_path(path)}; results are identified "
+        "only by ID, so rename one of the files or run them in separate sessions"
+    )
+
+
+def parametrize(metafunc: pytest.Metafunc, settings: Settings) -> None:
+    """Multiply a test by the cases that its mark names, by the configured agents, and by trials.
+
+    It is not multiplied by agents if a fixture of the project provides the agent.
+    """
+    mark = metafunc.definition.get_closest_marker("toolemu")
+    if mark is not None and (mark.args or set(mark.kwargs) != {"cases"}):
+        pytest.fail("@pytest.mark.toolemu takes one argument by name: cases='PATH'", pytrace=False)
+    if mark is not None:
+        cases = _load_cases(metafunc, str(mark.kwargs["cases"]))
+        metafunc.parametrize("toolemu_case", cases, indirect=True, ids=[case.case.id for case in cases])
+    configs = agent_configs(settings)
+    if "toolemu_agent" in metafunc.fixturenames and configs and is_plugin_fixture(metafunc.definition, "toolemu_agent"):
+        metafunc.parametrize("toolemu_variant", configs, indirect=True, ids=list(labels(configs).values()))
+    if "toolemu_trial" in metafunc.fixturenames and settings.trials > 1:
+        trials = range(1, settings.trials + 1)
+        metafunc.parametrize("toolemu_trial", trials, indirect=True, ids=[f"trial{trial}" for trial in trials])
+
+
+def _load_cases(metafunc: pytest.Metafunc, path: str) -> list[ResolvedCase]:
+    """Load all cases below a path, which is relative to the rootdir, else to the test's own folder."""
+    roots = (metafunc.config.rootpath / path, Path(str(metafunc.module.__file__)).parent / path)
+    root = next((root for root in roots if root.exists()), None)
+    files = case_files(root) if root is not None else []
+    if not files:
+        pytest.fail(f"{metafunc.definition.nodeid}: no {SUFFIX} file at {path!r}; looked in {roots[0]}", pytrace=False)
+    try:
+        cases = [load_case(file) for file in files]
+    except DocumentError as error:
+        pytest.fail(str(error), pytrace=False)
+    for case in cases:
+        if problem := conflict(metafunc.config, case.case.id, case.path):
+            pytest.fail(visible(problem), pytrace=False)
+    return cases

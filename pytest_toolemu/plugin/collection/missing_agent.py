@@ -9,10 +9,9 @@ from typing import NoReturn
 import pytest
 
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.plugin.collection import environment_variables
-from pytest_toolemu.plugin.collection.fixture_definitions import is_plugin_fixture
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
-from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.plugin.collection import options
+from pytest_toolemu.plugin.collection.item_agents import is_plugin_fixture
+from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession
 
 NO_AGENT = "no agent configured"
 """The beginning of the reason for which a case without an agent is skipped."""
@@ -41,7 +40,7 @@ def refuse(session: ToolemuSession, items: Iterable[pytest.Item]) -> None:
 def expected(session: ToolemuSession) -> str:
     """Return why this session is expected to test an agent; empty if it may run only other tests."""
     settings = session.settings
-    if "TOOLEMU_AGENT" in environment_variables.empty(session.config):
+    if "TOOLEMU_AGENT" in options.empty(session.config):
         return "TOOLEMU_AGENT is set but empty"
     for name, setting in settings.chosen.items():
         if name in _IMPLY_VERDICT or setting.source in _command_line(session):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Mapping
 from typing import Literal
 
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.credentials import refuse, refuse_in_command
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.plugin.keys import RESOLVED_CASE, SESSION
-from pytest_toolemu.settings import COMMAND, OPTIONS, Option, Settings, resolve
+from pytest_toolemu.plugin.session import RESOLVED_CASE, SESSION
+from pytest_toolemu.settings import COMMAND, OPTIONS, PREFIX, Option, Settings, resolve, unknown_variables
 from pytest_toolemu.settings.environment import toolemu_variables
 from pytest_toolemu.settings.model_names import REFERENCE
 
@@ -162,3 +163,33 @@ def deselect(config: pytest.Config, items: list[pytest.Item], dropped: set[pytes
     if dropped:
         config.hook.pytest_deselected(items=[item for item in items if item in dropped])
         items[:] = [item for item in items if item not in dropped]
+
+
+def check(config: pytest.Config) -> None:
+    """Raise UsageError for a variable that is a misspelled setting."""
+    _unknown(config)
+
+
+def empty(config: pytest.Config) -> list[str]:
+    """Return the variables that are set but empty, such as an undefined secret of a CI job. They have no effect."""
+    return [name for name, value in sorted(_given(config).items()) if name.startswith(PREFIX) and not value.strip()]
+
+
+def header(config: pytest.Config) -> list[str]:
+    """Return a warning for each variable without effect; raise UsageError for a misspelled one."""
+    return [
+        *(f"toolemu: warning: {name} is set but empty, and has no effect" for name in empty(config)),
+        *(f"toolemu: warning: {variable} is not a known setting and has no effect" for variable in _unknown(config)),
+    ]
+
+
+def _unknown(config: pytest.Config) -> list[str]:
+    return unknown_variables(os.environ, _in_file(config))
+
+
+def _given(config: pytest.Config) -> Mapping[str, str]:
+    return _in_file(config) | os.environ
+
+
+def _in_file(config: pytest.Config) -> dict[str, str]:
+    return toolemu_variables(config.rootpath / ".env")

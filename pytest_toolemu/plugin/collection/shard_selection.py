@@ -11,9 +11,8 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.collection.options import deselect
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
-from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import RESOLVED_CASE, relative_path
 from pytest_toolemu.sessions.manifest_records import ShardManifest
 from pytest_toolemu.sessions.shard_assignment import DURATIONS, SHARD_MANIFEST, Shard, ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import item_mark

@@ -15,14 +15,13 @@ from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.fallback import HarnessModel, model_names
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs
-from pytest_toolemu.plugin.keys import PLANNED_WORLD
-from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import PLANNED_WORLD, relative_path
 from pytest_toolemu.plugin.session_files import unwritable_records
 from pytest_toolemu.scheduling.coordinator_messages import WorldsMissing
 from pytest_toolemu.sessions.manifest_records import StoredWorldBuild, WorldBuilds, counts_text
-from pytest_toolemu.settings.option_values import folder_and_count
+from pytest_toolemu.settings.option import folder_and_count
 
 if TYPE_CHECKING:
     pass

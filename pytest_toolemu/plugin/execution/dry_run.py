@@ -15,12 +15,12 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.plugin.collection import environment_variables
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs
+from pytest_toolemu.plugin.collection import options
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
-from pytest_toolemu.plugin.output.terminal_width import terminal_width
+from pytest_toolemu.plugin.output.terminal_text import terminal_width
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import RESOLVED_CASE
 from pytest_toolemu.reporting.summary_table import estimate_lines
 
 
@@ -34,7 +34,7 @@ def show(services: Services, items: Sequence[pytest.Item]) -> None:
 
 def _show(services: Services, items: Sequence[pytest.Item]) -> None:
     session = services.session
-    environment_variables.check(session.config)
+    options.check(session.config)
     reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
     if reporter is None:
         raise UsageError("--toolemu-estimate prints to pytest's terminal, which -p no:terminal disables; remove one")

@@ -12,9 +12,8 @@ from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, Planned
 from pytest_toolemu.analysis.gates.gate_decision import Decision, GatesWithBaseline
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, slice_values
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.plugin.session import TerminalNote
+from pytest_toolemu.plugin.session import RESOLVED_CASE, TerminalNote
 from pytest_toolemu.sessions.manifest_records import PlannedCase
 from pytest_toolemu.sessions.stored_decision import planned_run
 

@@ -13,11 +13,9 @@ import pytest
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.exceptions import CaseError
-from pytest_toolemu.plugin.execution.captured_output.case_capture import CaseCapture
-from pytest_toolemu.plugin.execution.captured_output.case_logs import CaseLogs
+from pytest_toolemu.plugin.execution.captured_output import CaseCapture, CaseLogs
 from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures, needed_fixtures
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
+from pytest_toolemu.plugin.session import RESOLVED_CASE, CaseError
 from pytest_toolemu.scheduling.coordinator_messages import CaseNotRun, CaseRun, ItemsCollected, Job, JobError
 from pytest_toolemu.scheduling.event_loop import CaseLoop
 from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler

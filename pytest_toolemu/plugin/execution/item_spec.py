@@ -16,11 +16,10 @@ from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
 from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.evaluators.checks import with_checks
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs, label_of, params_of
-from pytest_toolemu.plugin.exceptions import CaseError
+from pytest_toolemu.plugin.collection.item_agents import agent_configs, label_of, params_of
 from pytest_toolemu.plugin.execution.item_world import case_in_world
-from pytest_toolemu.plugin.keys import RESOLVED_CASE, TRAP
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import RESOLVED_CASE, TRAP, CaseError
 from pytest_toolemu.settings import AgentConfig, Settings
 
 Evaluators = Evaluator | tuple[Evaluator, ...]

@@ -10,10 +10,9 @@ import pytest
 
 from pytest_toolemu.core.world.built_world import in_built_world
 from pytest_toolemu.errors import NotRunError
-from pytest_toolemu.plugin.exceptions import CaseError
-from pytest_toolemu.plugin.keys import PLANNED_WORLD, RESOLVED_CASE
 from pytest_toolemu.plugin.output.run_property import PROPERTY, properties
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import PLANNED_WORLD, RESOLVED_CASE, CaseError
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import ResolvedCase

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_toolemu.plugin.collection.fixture_definitions import definition_of, is_external
+from pytest_toolemu.plugin.collection.item_agents import definition_of, is_external
 
 # The components of a run that one fixture of the project may make for many items.
 COMPONENTS = (

@@ -6,8 +6,8 @@ import pytest
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.plugin.collection import environment_variables
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs
+from pytest_toolemu.plugin.collection import options
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.output.session_manifest import write_manifest
 from pytest_toolemu.plugin.services import Services
 
@@ -28,7 +28,7 @@ def preflight(services: Services, *, builds_worlds: bool = False) -> None:
 
 def _check_files(services: Services) -> None:
     settings, files = services.session.settings, services.files
-    environment_variables.check(services.session.config)
+    options.check(services.session.config)
     if settings.calibration:
         files.calibrations  # noqa: B018 - reading it raises for a wrong file
     if settings.prices:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
-from pytest_toolemu.plugin.worker_input import worker_count
+from pytest_toolemu.plugin.session import RESOLVED_CASE, worker_count
 
 
 def problem_of_items(config: pytest.Config, items: Iterable[pytest.Item]) -> str:

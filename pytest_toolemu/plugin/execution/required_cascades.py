@@ -12,7 +12,7 @@ from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import ComponentName, component_name, identity_of
 from pytest_toolemu.core.verdict import CASCADE_KIND
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.settings import cascade_names
 

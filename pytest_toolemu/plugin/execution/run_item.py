@@ -27,19 +27,18 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
-from pytest_toolemu.plugin.collection.agent_configs import agent_title
 from pytest_toolemu.plugin.collection.collect import CaseFile
-from pytest_toolemu.plugin.exceptions import CaseError, CaseUnjudged
+from pytest_toolemu.plugin.collection.item_agents import agent_title
 from pytest_toolemu.plugin.execution import outages
-from pytest_toolemu.plugin.execution.captured_output.case_output import CaseOutput
+from pytest_toolemu.plugin.execution.captured_output import CaseOutput
 from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn, visible_hooks
 from pytest_toolemu.plugin.execution.run_or_resume import run_or_resume
-from pytest_toolemu.plugin.keys import RUN_TIMES, SESSION
-from pytest_toolemu.plugin.output.failures.failure_text import is_brief, no_verdict_text
+from pytest_toolemu.plugin.output.failures import is_brief, no_verdict_text
 from pytest_toolemu.plugin.output.run_property import PROPERTY
 from pytest_toolemu.plugin.output.session_manifest import write_manifest
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import RUN_TIMES, SESSION, CaseError, CaseUnjudged
 from pytest_toolemu.scheduling.coordinator_messages import (
     CaseNotRun,
     CaseRun,

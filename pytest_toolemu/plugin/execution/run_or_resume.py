@@ -12,8 +12,8 @@ from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
 from pytest_toolemu.plugin.execution import outages
 from pytest_toolemu.plugin.execution.agent_usage import AgentUsageMeter
-from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import relative_path
 from pytest_toolemu.scheduling.coordinator_messages import NoticePosted
 
 

@@ -14,7 +14,7 @@ from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.formats.truncation import truncated
-from pytest_toolemu.plugin.collection.agent_configs import agent_title
+from pytest_toolemu.plugin.collection.item_agents import agent_title
 from pytest_toolemu.sessions.live_session import CaseInFlight, CaseStage
 
 # Models choose the names of tools, and node IDs have no limit.

@@ -7,8 +7,8 @@ import gc
 import pytest
 
 from pytest_toolemu.plugin.execution.preflight import preflight
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import RESOLVED_CASE
 
 
 def lead_session(services: Services, items: list[pytest.Item]) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_toolemu.components import Components
 from pytest_toolemu.models.vllm.fleet import ServerFleet
 from pytest_toolemu.models.vllm.plan import plan_servers
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs
-from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
+from pytest_toolemu.plugin.session import relative_path
 from pytest_toolemu.settings import Settings
 
 if TYPE_CHECKING:

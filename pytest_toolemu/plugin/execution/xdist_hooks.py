@@ -11,7 +11,7 @@ from pytest_toolemu.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.services import Services
-    from pytest_toolemu.plugin.worker_input import WorkerInput
+    from pytest_toolemu.plugin.session import WorkerInput
 
 SUFFIXES = (".toolemu.yaml::", ".toolemu.yml::")
 """Occur in the node ID of every item that a case file has."""
@@ -27,7 +27,7 @@ class XdistHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Hand a worker the session that it belongs to, and a channel to the coordinator."""
-        from pytest_toolemu.plugin.worker_input import hand_over
+        from pytest_toolemu.plugin.session import hand_over
 
         try:
             hand_over(node, self._worker_input(node))
@@ -93,8 +93,8 @@ class XdistHooks:
 
     def _worker_input(self, node: Any) -> WorkerInput:
         from pytest_toolemu.plugin.execution.connections import connect_worker
-        from pytest_toolemu.plugin.output.terminal_width import terminal_width
-        from pytest_toolemu.plugin.worker_input import WorkerInput
+        from pytest_toolemu.plugin.output.terminal_text import terminal_width
+        from pytest_toolemu.plugin.session import WorkerInput
 
         session, services, config = self._session, self._services, self._session.config
         endpoints = services.models.served_endpoints

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.core.case import SUFFIXES
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs, names, params_of
-from pytest_toolemu.plugin.collection.fixture_definitions import is_plugin_fixture
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
+from pytest_toolemu.plugin.collection.item_agents import agent_configs, is_plugin_fixture, names, params_of
 from pytest_toolemu.plugin.output.gate_hooks import LEFT_TO_GATE
 from pytest_toolemu.plugin.output.header.setting_text import setting_text
-from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession
 from pytest_toolemu.reporting.allure_files import write_files
 from pytest_toolemu.reporting.allure_results import AllureResultListener, AllureSubject
 from pytest_toolemu.settings import is_model

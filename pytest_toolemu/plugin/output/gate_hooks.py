@@ -9,8 +9,8 @@ import pytest
 
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.plugin.exceptions import CaseError, CaseFailure, headline_of
 from pytest_toolemu.plugin.output.run_property import record_path
+from pytest_toolemu.plugin.session import CaseError, CaseFailure, headline_of
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision

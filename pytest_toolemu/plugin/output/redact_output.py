@@ -14,7 +14,7 @@ import pytest
 
 from pytest_toolemu.formats.redaction import Redactor, redact, redact_writes, secrets
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.plugin.execution.captured_output.case_output import is_in_case
+from pytest_toolemu.plugin.execution.captured_output import is_in_case
 from pytest_toolemu.plugin.session import ToolemuSession
 
 # Occur in the node ID of every item that a case file has.

@@ -14,8 +14,7 @@ from typing import Final
 import pytest
 
 from pytest_toolemu.formats.visible_text import in_log, visible
-from pytest_toolemu.plugin.output.relative_path import relative_path
-from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.plugin.session import ToolemuSession, relative_path
 from pytest_toolemu.sessions.store import RUNS
 from pytest_toolemu.settings import OPTIONS
 

@@ -12,8 +12,8 @@ from pytest_toolemu.core.run import versions
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Cost, costs_of
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.collection.case_plan import with_outcomes
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.plugin.session_files import unwritable_records
 from pytest_toolemu.sessions.manifest_records import Manifest, ServerRecord

@@ -17,15 +17,18 @@ from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.plugin.collection import shard_selection
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs
-from pytest_toolemu.plugin.output.failures.equal_failures import alike, outcome_of
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
+from pytest_toolemu.plugin.output.failures import alike, outcome_of
 from pytest_toolemu.plugin.output.header import provenance
-from pytest_toolemu.plugin.output.late_messages import take_late_messages
-from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.session_manifest import builder_cost
-from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width
-from pytest_toolemu.plugin.output.unreported_output import unreported_output_lines
+from pytest_toolemu.plugin.output.terminal_text import (
+    Wrapping,
+    take_late_messages,
+    terminal_width,
+    unreported_output_lines,
+)
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import relative_path
 from pytest_toolemu.reporting.summary_table import (
     agent_notes,
     agent_table,

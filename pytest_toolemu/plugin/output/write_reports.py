@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.plugin.session import TerminalNote, ToolemuSession
+from pytest_toolemu.plugin.session import TerminalNote, ToolemuSession, relative_path
 
 if TYPE_CHECKING:
     from pytest_toolemu.reporting.report_data import ReportData

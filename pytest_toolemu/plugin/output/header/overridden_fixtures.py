@@ -10,10 +10,8 @@ from typing import Final
 import pytest
 
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.plugin.collection.agent_configs import without_url
-from pytest_toolemu.plugin.collection.fixture_definitions import definition_of, is_plugin_fixture
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
-from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.plugin.collection.item_agents import definition_of, is_plugin_fixture, without_url
+from pytest_toolemu.plugin.session import RESOLVED_CASE, relative_path
 from pytest_toolemu.settings import CHECKS, Settings
 
 _AGENT: Final = "toolemu_agent"

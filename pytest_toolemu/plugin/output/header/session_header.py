@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pytest_toolemu.formats.credentials import REGISTRY
-from pytest_toolemu.plugin.collection import environment_variables, shard_selection
-from pytest_toolemu.plugin.collection.agent_configs import agent_configs
+from pytest_toolemu.plugin.collection import options, shard_selection
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.output.header import provenance
 from pytest_toolemu.plugin.output.header.setting_text import setting_text
-from pytest_toolemu.plugin.output.relative_path import relative_path
-from pytest_toolemu.plugin.output.terminal_width import terminal_width, wrapped
+from pytest_toolemu.plugin.output.terminal_text import terminal_width, wrapped
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import relative_path
 from pytest_toolemu.settings import CHECKS, Settings, judge_models
 
 # Settings that lines of their own show.
@@ -61,7 +61,7 @@ def _lines(services: Services) -> list[str]:
     lines += [_not_redacted(name) for name in REGISTRY.not_redacted()]
     lines += shard_selection.header(settings, session.config.rootpath)
     lines += provenance.header(settings, files)
-    lines += environment_variables.header(session.config)
+    lines += options.header(session.config)
     lines += _completing(services)
     others = [
         f"{name} {setting_text(setting.value)} ({setting.source})"

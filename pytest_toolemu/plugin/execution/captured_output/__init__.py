@@ -1,1 +1,0 @@
-"""What running cases print and log."""

@@ -1,1 +1,0 @@
-"""The texts of failed cases, and of cases without a verdict."""
