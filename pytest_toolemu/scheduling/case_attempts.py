@@ -8,24 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from pytest_toolemu.scheduling.coordinator_messages import (
-    AttemptEnded,
-    AttemptMessage,
-    CancelCase,
-    CaseCompleted,
-    CaseDeferred,
-    CaseFinished,
-    CaseRun,
-    CaseStalled,
-    CaseUnstalled,
-    CoordinatorMessage,
-    JobResult,
-    NoResultKind,
-    Order,
-    ResultReady,
-    ResultUnavailable,
-    RunCase,
-)
+from pytest_toolemu.scheduling import coordinator_messages as messages
+from pytest_toolemu.scheduling.coordinator_messages import Order
 
 # How often a case may take its worker down with it.
 _MAX_CRASHES: Final = 2
@@ -59,7 +43,7 @@ class CaseAttempts:
 
     # ---- orders
 
-    def send(self, worker: str, message: CoordinatorMessage) -> None:
+    def send(self, worker: str, message: messages.CoordinatorMessage) -> None:
         """Order a message to a worker."""
         self._orders.append(Order(worker, message))
 
@@ -82,14 +66,14 @@ class CaseAttempts:
         case.is_canceled = False
         self._queue.workers[worker].running.add(index)
         self.counts.running += 1
-        self.send(worker, RunCase(index, case.attempt))
+        self.send(worker, messages.RunCase(index, case.attempt))
 
     def cancel(self, index: int) -> None:
         """Cancel the running attempt of a case."""
         case = self._case(index)
         case.is_canceled = True
         if case.runner in self._queue.workers:
-            self.send(case.runner, CancelCase(index, case.attempt))
+            self.send(case.runner, messages.CancelCase(index, case.attempt))
 
     def cancel_beyond_cutoff(self) -> None:
         """Cancel what runs after the failure that ends the session."""
@@ -100,20 +84,18 @@ class CaseAttempts:
 
     # ---- what workers say about an attempt
 
-    def receive(self, worker: str, message: AttemptMessage) -> None:
+    def receive(self, worker: str, message: messages.AttemptMessage) -> None:
         """Process a message about an attempt; ignore one about an attempt that was given up."""
         case = self._case(message.index)
         # An attempt that was given up may still send messages: they must not end a later attempt.
         if case.state != "running" or (case.runner, case.attempt) != (worker, message.attempt):
             return
         match message:
-            case CaseFinished(index, _, failed):
+            case messages.CaseFinished(index, _, failed):
                 self._finish(index, failed)
-            case CaseStalled():
+            case messages.CaseStalled(is_stalled=is_stalled):
                 # A request that outlives its case, such as an agent's own, stalls nothing any more.
-                self._set_stalled(case, not case.finished)
-            case CaseUnstalled():
-                self._set_stalled(case, False)
+                self._set_stalled(case, is_stalled and not case.finished)
             case _:
                 self._end(worker, message)
 
@@ -128,14 +110,14 @@ class CaseAttempts:
                 self._cutoff.expect(index)
                 self.cancel_beyond_cutoff()
 
-    def _end(self, worker: str, message: AttemptEnded) -> None:
+    def _end(self, worker: str, message: messages.AttemptEnded) -> None:
         index, case = message.index, self._case(message.index)
         self._queue.workers[worker].running.discard(index)
         self._free_slot(index)
         match message:
-            case CaseCompleted(failed=failed, result=result) if not case.is_canceled:
+            case messages.CaseCompleted(failed=failed, result=result) if not case.is_canceled:
                 self._record_result(index, failed, result)
-            case CaseDeferred():
+            case messages.CaseCanceled(is_deferred=True):
                 # The reason, such as a fixture of the project, is the same in all workers: only the item's turn helps.
                 for other in self._queue.workers:
                     self._queue.withdraw(other, [index])
@@ -144,14 +126,14 @@ class CaseAttempts:
                 self._discard(index)
             case _:
                 reason = "its agent or an emulator canceled the run"
-                self._complete(index, ResultUnavailable(index, "broken", reason))
+                self._complete(index, messages.ResultUnavailable(index, "broken", reason))
 
-    def _record_result(self, index: int, failed: bool, result: JobResult) -> None:
-        self.counts.resumed += isinstance(result, CaseRun) and result.resumed
+    def _record_result(self, index: int, failed: bool, result: messages.JobResult) -> None:
+        self.counts.resumed += isinstance(result, messages.CaseRun) and result.resumed
         if failed:
             self._cutoff.record(index, failed=True)
             self.cancel_beyond_cutoff()
-        self._complete(index, ResultReady(index, result))
+        self._complete(index, messages.ResultReady(index, result))
 
     def crash(self, index: int) -> None:
         """Run a case again whose worker died, unless it was running in too many workers that died."""
@@ -166,7 +148,7 @@ class CaseAttempts:
                 f"the worker process died {_MAX_CRASHES} times while it ran this case; the agent of the case "
                 "ends the process"
             )
-            self._complete(index, ResultUnavailable(index, "broken", reason))
+            self._complete(index, messages.ResultUnavailable(index, "broken", reason))
         else:
             self._queue.requeue(index)
 
@@ -199,7 +181,7 @@ class CaseAttempts:
 
     # ---- outcomes
 
-    def _complete(self, index: int, outcome: ResultReady | ResultUnavailable) -> None:
+    def _complete(self, index: int, outcome: messages.ResultReady | messages.ResultUnavailable) -> None:
         case = self._case(index)
         case.state, case.outcome = "completed", outcome
         case.counted = True
@@ -217,11 +199,11 @@ class CaseAttempts:
             # A result contains a whole transcript, and thousands of them would fill the memory of this process.
             case.state, case.outcome = "delivered", None
 
-    def deny(self, index: int, kind: NoResultKind, reason: str) -> None:
+    def deny(self, index: int, kind: messages.NoResultKind, reason: str) -> None:
         """Release the items that wait for a case without a result."""
         case = self._case(index)
         for worker in sorted(case.waiting):
-            self.send(worker, ResultUnavailable(index, kind, reason))
+            self.send(worker, messages.ResultUnavailable(index, kind, reason))
         case.waiting.clear()
 
     def reopen(self, index: int) -> None:
@@ -253,7 +235,7 @@ class QueuedCase:
     finished: bool = False
     counted: bool = False
     """Whether it is included in the coordinator's count of completed cases."""
-    outcome: ResultReady | ResultUnavailable | None = None
+    outcome: messages.ResultReady | messages.ResultUnavailable | None = None
     waiting: set[str] = field(default_factory=set)
     """The workers of which an item waits for the outcome."""
 

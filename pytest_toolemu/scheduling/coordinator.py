@@ -8,7 +8,7 @@ The life of a case::
 
     pending --RunCase--> running --CaseFinished--> writing its record --CaseCompleted--> completed --> delivered
        ^                    |                                                                            |
-       +--- CaseCanceled, CaseDeferred, or its worker died ---+          a rerun requests it again -----+
+       +--- CaseCanceled, or its worker died -----------------+          a rerun requests it again -----+
 """
 
 from __future__ import annotations
@@ -16,26 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from pytest_toolemu.scheduling import coordinator_messages as messages
 from pytest_toolemu.scheduling.budget import Budget
 from pytest_toolemu.scheduling.case_attempts import CaseAttempts, CaseQueue, FailureCutoff, WorkerState
-from pytest_toolemu.scheduling.coordinator_messages import (
-    AttemptMessage,
-    CasesOffered,
-    CasesWithdrawn,
-    ItemMessage,
-    ItemsCollected,
-    JobResult,
-    NoticePosted,
-    Order,
-    RequestAbandoned,
-    RequestMessage,
-    ResultReady,
-    ResultRequested,
-    WithdrawalConfirmed,
-    WorkerClosed,
-    WorkerMessage,
-    WorldsMissing,
-)
+from pytest_toolemu.scheduling.coordinator_messages import Order
 from pytest_toolemu.scheduling.request_limits import RequestLimits
 
 # Seconds without any message after which items beyond the cutoff are released.
@@ -107,18 +91,18 @@ class Coordinator:
             self._attempts.crash(index)
         return self._start_cases()
 
-    def receive(self, worker: str, message: WorkerMessage, now: float) -> list[Order]:
+    def receive(self, worker: str, message: messages.WorkerMessage, now: float) -> list[Order]:
         """Process a message of a worker; ignore one from a worker that was removed."""
         if worker not in self._workers:
             return []
         # A standstill is the absence of messages of any kind: while a provider answers, the session moves.
         self._last_message_at = now
         self._attempts.add_orders(self.requests.check_budget())
-        if isinstance(message, RequestMessage):
+        if isinstance(message, messages.RequestMessage):
             return self._attempts.take_orders() + self.requests.receive(worker, message, now)
-        if isinstance(message, WorkerClosed):
+        if isinstance(message, messages.WorkerClosed):
             return self.remove_worker(worker)
-        if isinstance(message, AttemptMessage):
+        if isinstance(message, messages.AttemptMessage):
             self._attempts.receive(worker, message)
         else:
             self._receive_item(worker, message)
@@ -189,34 +173,36 @@ class Coordinator:
         """Return the cases that a worker is running."""
         return sorted(self._workers[worker].running) if worker in self._workers else []
 
-    def undelivered_results(self) -> dict[int, JobResult]:
+    def undelivered_results(self) -> dict[int, messages.JobResult]:
         """Return the results that no item has received, by index."""
         outcomes = {index: case.outcome for index, case in self._queue.cases.items()}
-        return {index: outcome.result for index, outcome in outcomes.items() if isinstance(outcome, ResultReady)}
+        return {
+            index: outcome.result for index, outcome in outcomes.items() if isinstance(outcome, messages.ResultReady)
+        }
 
     # ---- messages
 
-    def _receive_item(self, worker: str, message: ItemMessage) -> None:
+    def _receive_item(self, worker: str, message: messages.ItemMessage) -> None:
         match message:
-            case ItemsCollected(cases):
+            case messages.ItemsCollected(cases):
                 self.total = max(self.total, cases)
                 # A worker that joins later has missed what all others were told about closed providers and a spent
                 # budget.
                 self._attempts.add_orders(self.requests.restrictions(worker))
-            case WorldsMissing(worlds):
+            case messages.WorldsMissing(worlds):
                 self.missing_worlds.update(worlds)
-            case CasesOffered(indices):
+            case messages.CasesOffered(indices):
                 self._queue.offer(worker, indices)
-            case CasesWithdrawn(indices, token):
+            case messages.CasesWithdrawn(indices, token):
                 self._queue.withdraw(worker, indices)
                 # The worker waits for this before it tears down fixtures: orders sent earlier may still use them.
-                self._attempts.send(worker, WithdrawalConfirmed(token))
-            case ResultRequested(index):
+                self._attempts.send(worker, messages.WithdrawalConfirmed(token))
+            case messages.ResultRequested(index):
                 self._request(worker, index)
-            case RequestAbandoned(index):
+            case messages.RequestAbandoned(index):
                 self._abandon(worker, index)
             # Every worker sees the same files and settings, and so posts the same notices.
-            case NoticePosted(text) if text not in self.notices:
+            case messages.NoticePosted(text) if text not in self.notices:
                 self.notices.append(text)
 
     def _request(self, worker: str, index: int) -> None:

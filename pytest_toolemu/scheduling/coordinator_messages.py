@@ -84,18 +84,14 @@ class WorkerClosed:
 
 @dataclass(frozen=True, slots=True)
 class CaseStalled:
-    """A provider makes the case wait for longer than usual, so another case may run meanwhile."""
+    """A provider makes the case wait for longer than usual, so another case may run meanwhile.
+
+    ``is_stalled`` is False once the case makes progress again.
+    """
 
     index: int
     attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class CaseUnstalled:
-    """The provider has answered, and the case makes progress again."""
-
-    index: int
-    attempt: int
+    is_stalled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +149,11 @@ class CaseCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CaseCanceled:
-    """The attempt was canceled and has ended."""
+    """The attempt was canceled and has ended. ``is_deferred``: it cannot be run before its item's turn after all."""
 
     index: int
     attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class CaseDeferred:
-    """The case cannot be run before its item's turn after all."""
-
-    index: int
-    attempt: int
+    is_deferred: bool = False
 
 
 # ---- from a worker: its requests to providers
@@ -172,7 +161,7 @@ class CaseDeferred:
 
 @dataclass(frozen=True, slots=True)
 class PermitRequested:
-    """A model wants to send a request. Answered by ``PermitGranted``, ``PermitRefused``, or ``EndpointLost``."""
+    """A model wants to send a request. Answered by ``PermitGranted`` or ``PermitRefused``."""
 
     key: str
     ticket: int
@@ -271,18 +260,14 @@ class PermitGranted:
 
 @dataclass(frozen=True, slots=True)
 class PermitRefused:
-    """The request may not be sent, as the session sends no more requests, or none to this provider."""
+    """The request may not be sent, as the session sends no more requests, or none to this provider.
+
+    ``is_lost``: the server that would answer it has died.
+    """
 
     ticket: int
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointLost:
-    """The request cannot be sent, as the server that would answer it has died."""
-
-    ticket: int
-    reason: str
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,14 +295,14 @@ ItemMessage = (
     | NoticePosted
     | WorkerClosed
 )
-AttemptEnded = CaseCompleted | CaseCanceled | CaseDeferred
-AttemptMessage = CaseStalled | CaseUnstalled | CaseFinished | AttemptEnded
+AttemptEnded = CaseCompleted | CaseCanceled
+AttemptMessage = CaseStalled | CaseFinished | AttemptEnded
 RequestMessage = PermitRequested | PermitReleased | UsageReported | SessionHalted | ProviderFailed | ProviderSucceeded
 
 WorkerMessage = ItemMessage | AttemptMessage | RequestMessage
 """A message from a worker to the coordinator."""
 
-PermitReply = PermitGranted | PermitRefused | EndpointLost
+PermitReply = PermitGranted | PermitRefused
 CoordinatorMessage = (
     RunCase
     | CancelCase

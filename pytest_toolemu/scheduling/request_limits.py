@@ -9,24 +9,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
+from pytest_toolemu.scheduling import coordinator_messages as messages
 from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, RequestOutcome
 from pytest_toolemu.scheduling.budget import Budget
-from pytest_toolemu.scheduling.coordinator_messages import (
-    EndpointLost,
-    Order,
-    PermitGranted,
-    PermitRefused,
-    PermitReleased,
-    PermitReply,
-    PermitRequested,
-    ProviderClosed,
-    ProviderFailed,
-    ProviderSucceeded,
-    RequestMessage,
-    RequestsHalted,
-    SessionHalted,
-    UsageReported,
-)
+from pytest_toolemu.scheduling.coordinator_messages import Order
 
 Request = tuple[str, int]
 """A worker and its ticket; tickets are unique within a worker only."""
@@ -56,28 +42,30 @@ class RequestLimits:
         for ticket, key in self._open.pop(worker, {}).items():
             self.limits[key].forget((worker, ticket))
 
-    def receive(self, worker: str, message: RequestMessage, now: float) -> list[Order]:
+    def receive(self, worker: str, message: messages.RequestMessage, now: float) -> list[Order]:
         """Process a message about a request, and return the orders that follow from it."""
         match message:
-            case PermitRequested(key, ticket):
+            case messages.PermitRequested(key, ticket):
                 return self._acquire(worker, key, ticket, now)
-            case PermitReleased(ticket, outcome):
+            case messages.PermitReleased(ticket, outcome):
                 return self._release(worker, ticket, outcome, now)
-            case UsageReported(tokens, usd, estimated):
+            case messages.UsageReported(tokens, usd, estimated):
                 self.budget.report(tokens, usd, estimated=estimated)
                 return self.check_budget()
-            case SessionHalted(reason):
+            case messages.SessionHalted(reason):
                 return self._halt(reason)
-            case ProviderFailed():
+            case messages.ProviderFailed():
                 return self._count_failure(message)
-            case ProviderSucceeded(key):
+            case messages.ProviderSucceeded(key):
                 self.breaker.record_success(key)
         return []
 
     def restrictions(self, worker: str) -> list[Order]:
         """Return the orders that tell a new worker what may no longer be sent."""
-        halted = [Order(worker, RequestsHalted(self._halted))] if self._halted else []
-        open_breakers = [Order(worker, ProviderClosed(key, reason)) for key, reason in self.breaker.open.items()]
+        halted = [Order(worker, messages.RequestsHalted(self._halted))] if self._halted else []
+        open_breakers = [
+            Order(worker, messages.ProviderClosed(key, reason)) for key, reason in self.breaker.open.items()
+        ]
         return halted + open_breakers + _closed(worker, self._lost_keys)
 
     def stop(self, reason: str) -> None:
@@ -99,7 +87,10 @@ class RequestLimits:
         """
         lost_keys = dict.fromkeys(keys, reason)
         self._lost_keys |= lost_keys
-        dropped = [Order(worker, EndpointLost(ticket, reason)) for worker, ticket in self._drop(self._lost_keys)]
+        dropped = [
+            Order(worker, messages.PermitRefused(ticket, reason, is_lost=True))
+            for worker, ticket in self._drop(self._lost_keys)
+        ]
         return dropped + [order for worker in self._open for order in _closed(worker, lost_keys)]
 
     def tick(self, now: float) -> list[Order]:
@@ -119,14 +110,14 @@ class RequestLimits:
         limit.enqueue((worker, ticket))
         return _grants(limit, now)
 
-    def _refusal(self, key: str, ticket: int) -> PermitReply | None:
+    def _refusal(self, key: str, ticket: int) -> messages.PermitReply | None:
         # What concerns the whole session comes before what concerns one provider, so that the cause is named.
         if reason := self._stopped or self._halted:
-            return PermitRefused(ticket, reason)
+            return messages.PermitRefused(ticket, reason)
         if reason := self._lost_keys.get(key, ""):
-            return EndpointLost(ticket, reason)
+            return messages.PermitRefused(ticket, reason, is_lost=True)
         if reason := self.breaker.open.get(key, ""):
-            return PermitRefused(ticket, reason)
+            return messages.PermitRefused(ticket, reason)
         return None
 
     def _release(self, worker: str, ticket: int, outcome: RequestOutcome, now: float) -> list[Order]:
@@ -142,21 +133,21 @@ class RequestLimits:
         limit.release((worker, ticket), outcome, now)
         return _grants(limit, now)
 
-    def _count_failure(self, failure: ProviderFailed) -> list[Order]:
+    def _count_failure(self, failure: messages.ProviderFailed) -> list[Order]:
         """Count a failure; if it opens the breaker, refuse waiting requests and inform all workers."""
         key = failure.key
         if not self.breaker.record_failure(key, failure.kind, failure.message, failure.subject):
             return []
         reason = self.breaker.open[key]
-        refused = [Order(worker, PermitRefused(ticket, reason)) for worker, ticket in self._drop([key])]
-        return refused + [Order(worker, ProviderClosed(key, reason)) for worker in self._open]
+        refused = [Order(worker, messages.PermitRefused(ticket, reason)) for worker, ticket in self._drop([key])]
+        return refused + [Order(worker, messages.ProviderClosed(key, reason)) for worker in self._open]
 
     def _halt(self, reason: str) -> list[Order]:
         """Send no more requests, and inform all workers. Only the first reason counts."""
         if self._halted:
             return []
         self._halted = reason
-        return [Order(worker, RequestsHalted(reason)) for worker in self._open]
+        return [Order(worker, messages.RequestsHalted(reason)) for worker in self._open]
 
     def _drop(self, keys: Container[str]) -> list[Request]:
         """Forget and return all requests to these keys, waiting or in flight."""
@@ -173,7 +164,7 @@ def _closed(worker: str, lost_keys: Mapping[str, str]) -> list[Order]:
     return [
         Order(
             worker,
-            ProviderClosed(
+            messages.ProviderClosed(
                 key,
                 f"{reason.splitlines()[0].removesuffix('; its log says:')}, so no more cases that need it are started",
             ),
@@ -183,7 +174,7 @@ def _closed(worker: str, lost_keys: Mapping[str, str]) -> list[Order]:
 
 
 def _grants(limit: AdaptiveLimit[Request], now: float) -> list[Order]:
-    return [Order(worker, PermitGranted(ticket)) for worker, ticket in limit.grant(now)]
+    return [Order(worker, messages.PermitGranted(ticket)) for worker, ticket in limit.grant(now)]
 
 
 LIMIT: Final = 5

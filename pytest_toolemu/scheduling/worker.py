@@ -20,43 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.errors import ModelError, NotRunError, UsageError
+from pytest_toolemu.scheduling import coordinator_messages as messages
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
-from pytest_toolemu.scheduling.coordinator_messages import (
-    AttemptEnded,
-    CancelCase,
-    CaseCanceled,
-    CaseCompleted,
-    CaseDeferred,
-    CaseFinished,
-    CasesOffered,
-    CaseStalled,
-    CasesWithdrawn,
-    CaseUnstalled,
-    CoordinatorMessage,
-    EndpointLost,
-    Job,
-    JobError,
-    JobResult,
-    NoResultKind,
-    NoticePosted,
-    NotReadyError,
-    PermitGranted,
-    PermitRefused,
-    PermitReleased,
-    PermitReply,
-    PermitRequested,
-    ProviderClosed,
-    ProviderFailed,
-    RequestAbandoned,
-    RequestsHalted,
-    ResultReady,
-    ResultRequested,
-    ResultUnavailable,
-    RunCase,
-    WithdrawalConfirmed,
-    WorkerClosed,
-    WorkerMessage,
-)
 from pytest_toolemu.scheduling.event_loop import TICK, CaseLoop, wait
 
 if TYPE_CHECKING:
@@ -74,7 +39,7 @@ _LOOP_ENDED: Final = (
 class NoResultError(Exception):
     """Raised for an item that gets no result; the text is the reason."""
 
-    def __init__(self, kind: NoResultKind, reason: str) -> None:
+    def __init__(self, kind: messages.NoResultKind, reason: str) -> None:
         super().__init__(reason)
         self.kind = kind
 
@@ -98,20 +63,20 @@ class WorkerScheduler:
     """
 
     def __init__(
-        self, loop: CaseLoop, describe_error: Callable[[int, BaseException], JobError], patience: float
+        self, loop: CaseLoop, describe_error: Callable[[int, BaseException], messages.JobError], patience: float
     ) -> None:
         self._loop = loop
         self._describe_error = describe_error
         self._patience = patience
-        self.transmit: Callable[[WorkerMessage], None] = _discard
+        self.transmit: Callable[[messages.WorkerMessage], None] = _discard
         self.permits = PermitClient(loop, self.send)
         # A job starts in the context in which it was offered or requested. The coordinator's orders often arrive in the
         # context of another job: starting there would hand on that job's timer, among other things.
-        self._jobs: dict[int, tuple[Job, contextvars.Context]] = {}
+        self._jobs: dict[int, tuple[messages.Job, contextvars.Context]] = {}
         self._offered: set[int] = set()
         self._attempts: dict[int, _Attempt] = {}
         self._attempts_lock = threading.Lock()
-        self._results: dict[int, Future[JobResult]] = {}
+        self._results: dict[int, Future[messages.JobResult]] = {}
         self._tokens = itertools.count(1)
         self._confirmed: set[int] = set()
         self._is_coordinator_lost = False
@@ -120,19 +85,19 @@ class WorkerScheduler:
         self._is_closed = threading.Event()
         self._watchdog: threading.Thread | None = None
 
-    def send(self, message: WorkerMessage) -> None:
+    def send(self, message: messages.WorkerMessage) -> None:
         """Send a message to the coordinator, from any thread."""
         self.transmit(message)
 
     # ---- for the items, on the main thread
 
-    def connect(self, transmit: Callable[[WorkerMessage], None]) -> None:
+    def connect(self, transmit: Callable[[messages.WorkerMessage], None]) -> None:
         """Set how to send a message to the coordinator. From now on ``receive`` may be called, from any thread."""
         self.transmit = transmit
         self._watchdog = threading.Thread(target=self._watch, name="toolemu-watch", daemon=True)
         self._watchdog.start()
 
-    def offer(self, jobs: Mapping[int, Job]) -> None:
+    def offer(self, jobs: Mapping[int, messages.Job]) -> None:
         """Let these cases run before their items' turn."""
         context = contextvars.copy_context()
         present = self._offered | self._results.keys()
@@ -140,7 +105,7 @@ class WorkerScheduler:
         self._jobs |= new
         self._offered |= set(new)
         if new:
-            self.send(CasesOffered(tuple(new)))
+            self.send(messages.CasesOffered(tuple(new)))
 
     def withdraw(self, indices: Iterable[int]) -> None:
         """Withdraw cases that were offered, and wait until none of them runs, as a fixture they use is torn down."""
@@ -149,7 +114,7 @@ class WorkerScheduler:
             return
         self._offered -= withdrawn
         token = next(self._tokens)
-        self.send(CasesWithdrawn(tuple(sorted(withdrawn)), token))
+        self.send(messages.CasesWithdrawn(tuple(sorted(withdrawn)), token))
         # The coordinator may have ordered one of them before it received this. Its orders arrive in sequence, so once
         # it has confirmed, every case that was ordered is known.
         while not self._is_closed.is_set():
@@ -163,21 +128,21 @@ class WorkerScheduler:
         """Start no more cases for other workers, and wait for those that run."""
         self.withdraw(list(self._offered))
 
-    def result(self, index: int, job: Job, meanwhile: Callable[[], None] = lambda: None) -> JobResult:
+    def result(self, index: int, job: messages.Job, meanwhile: Callable[[], None] = lambda: None) -> messages.JobResult:
         """Return the result of a case, wherever it has run; run this job if it has not run anywhere.
 
         A second call for the same case runs it again. Raise NoResultError if there will be no result.
         """
         self._jobs[index] = (job, contextvars.copy_context())
         future = self._results[index] = Future()
-        self.send(ResultRequested(index))
+        self.send(messages.ResultRequested(index))
         try:
             meanwhile()
             return wait(future)
         except NoResultError:
             raise
         except BaseException:
-            self.send(RequestAbandoned(index))
+            self.send(messages.RequestAbandoned(index))
             raise
         finally:
             self._results.pop(index, None)
@@ -187,7 +152,7 @@ class WorkerScheduler:
     def close(self) -> None:
         """Sign off from the coordinator. What still runs is canceled when the event loop closes."""
         self._is_closed.set()
-        self.send(WorkerClosed())
+        self.send(messages.WorkerClosed())
         self.transmit = _discard
         if self._watchdog is not None:
             self._watchdog.join()
@@ -199,21 +164,21 @@ class WorkerScheduler:
 
     # ---- for the coordinator, on any thread
 
-    def receive(self, message: CoordinatorMessage) -> None:
+    def receive(self, message: messages.CoordinatorMessage) -> None:
         """Process a message of the coordinator. Never raise, as that would end the thread that delivers messages."""
         match message:
-            case RunCase(index, number):
+            case messages.RunCase(index, number):
                 with self._attempts_lock:
                     self._attempts[index] = _Attempt(index, number)
                 self._loop.call(self._begin, index, number)
-            case CancelCase(index, number):
+            case messages.CancelCase(index, number):
                 self._loop.call(self._cancel, index, number)
-            case WithdrawalConfirmed(token):
+            case messages.WithdrawalConfirmed(token):
                 self._confirmed.add(token)
                 self._changed.set()
-            case ResultReady(index, result):
+            case messages.ResultReady(index, result):
                 self._resolve(index, lambda future: future.set_result(result))
-            case ResultUnavailable(index, kind, reason):
+            case messages.ResultUnavailable(index, kind, reason):
                 self._resolve(index, lambda future: future.set_exception(NoResultError(kind, reason)))
             case _:
                 self.permits.receive(message)
@@ -225,9 +190,11 @@ class WorkerScheduler:
         for index, attempt in list(self._attempts.items()):
             self._loop.call(self._cancel, index, attempt.number)
         for index in list(self._results):
-            self.receive(ResultUnavailable(index, "stopped", "the process that controls the session has ended"))
+            self.receive(
+                messages.ResultUnavailable(index, "stopped", "the process that controls the session has ended")
+            )
 
-    def _resolve(self, index: int, set_outcome: Callable[[Future[JobResult]], None]) -> None:
+    def _resolve(self, index: int, set_outcome: Callable[[Future[messages.JobResult]], None]) -> None:
         future = self._results.pop(index, None)
         if future is not None and future.set_running_or_notify_cancel():
             set_outcome(future)
@@ -239,31 +206,31 @@ class WorkerScheduler:
         if attempt is None or attempt.number != number:
             return
         if entry is None:  # the case was withdrawn while the order was on its way
-            self._end(attempt, CaseCanceled(index, number))
+            self._end(attempt, messages.CaseCanceled(index, number))
             return
         job, context = entry
         attempt.task = asyncio.get_running_loop().create_task(
             self._run(attempt, job), name=f"toolemu-{index}", context=context.copy()
         )
 
-    async def _run(self, attempt: _Attempt, job: Job) -> None:
+    async def _run(self, attempt: _Attempt, job: messages.Job) -> None:
         index, number = attempt.index, attempt.number
 
         def report_stall(is_stalled: bool) -> None:
-            self.send(CaseStalled(index, number) if is_stalled else CaseUnstalled(index, number))
+            self.send(messages.CaseStalled(index, number, is_stalled))
 
         attempt.timer = case_timer.begin(report_stall)
-        message: AttemptEnded
+        message: messages.AttemptEnded
         try:
             finished = await job()
-            self.send(CaseFinished(index, number, finished.failed))
-            message = CaseCompleted(index, number, finished.failed, await finished.write())
+            self.send(messages.CaseFinished(index, number, finished.failed))
+            message = messages.CaseCompleted(index, number, finished.failed, await finished.write())
         except asyncio.CancelledError:
-            message = CaseCanceled(index, number)
-        except NotReadyError:
-            message = CaseDeferred(index, number)
+            message = messages.CaseCanceled(index, number)
+        except messages.NotReadyError:
+            message = messages.CaseCanceled(index, number, is_deferred=True)
         except BaseException as error:
-            message = CaseCompleted(index, number, True, self._describe_error(index, error))
+            message = messages.CaseCompleted(index, number, True, self._describe_error(index, error))
         self._end(attempt, message)
 
     def _cancel(self, index: int, number: int) -> None:
@@ -273,9 +240,9 @@ class WorkerScheduler:
                 attempt.task.cancel()
             # A task that is canceled before its first step never runs, so it cannot report its own end.
             if attempt.timer is None:
-                self._end(attempt, CaseCanceled(index, number))
+                self._end(attempt, messages.CaseCanceled(index, number))
 
-    def _end(self, attempt: _Attempt, message: AttemptEnded) -> None:
+    def _end(self, attempt: _Attempt, message: messages.AttemptEnded) -> None:
         if self._attempts.get(attempt.index) is not attempt:
             return
         # Send before removing the attempt: ``drain`` waits until no attempt is left and then signs off, and this
@@ -295,7 +262,7 @@ class WorkerScheduler:
                 blocked = self._loop.blocked_seconds()
                 if blocked > _BLOCKED and not has_warned and (location := self._loop.current_location()):
                     has_warned = True
-                    self.send(NoticePosted(_blocked_text(location)))
+                    self.send(messages.NoticePosted(_blocked_text(location)))
                 self._end_overdue(blocked)
 
     def _end_overdue(self, blocked: float) -> None:
@@ -311,17 +278,17 @@ class WorkerScheduler:
     def _give_up_all(self, reason: str) -> None:
         # Withdraw first: the coordinator would start the next case here in response to each end.
         if self._offered:
-            self.send(CasesWithdrawn(tuple(sorted(self._offered)), next(self._tokens)))
+            self.send(messages.CasesWithdrawn(tuple(sorted(self._offered)), next(self._tokens)))
             self._offered.clear()
         for attempt in list(self._attempts.values()):
             self._give_up(attempt, reason)
 
     def _give_up(self, attempt: _Attempt, reason: str) -> None:
         error = self._describe_error(attempt.index, UsageError(reason))
-        self._end(attempt, CaseCompleted(attempt.index, attempt.number, True, error))
+        self._end(attempt, messages.CaseCompleted(attempt.index, attempt.number, True, error))
 
 
-def _discard(message: WorkerMessage) -> None:
+def _discard(message: messages.WorkerMessage) -> None:
     del message
 
 
@@ -342,7 +309,7 @@ def _blocked_text(location: str) -> str:
 class PermitClient:
     """Requests permits from the coordinator. ``send`` sends it a message."""
 
-    def __init__(self, loop: CaseLoop, send: Callable[[WorkerMessage], None]) -> None:
+    def __init__(self, loop: CaseLoop, send: Callable[[messages.WorkerMessage], None]) -> None:
         self._loop = loop
         self._send = send
         self._replies: dict[int, asyncio.Future[None]] = {}
@@ -359,7 +326,7 @@ class PermitClient:
         """
         ticket = next(self._tickets)
         reply = self._replies[ticket] = get_running_loop().create_future()
-        self._send(PermitRequested(key, ticket))
+        self._send(messages.PermitRequested(key, ticket))
         try:
             await reply
         except asyncio.CancelledError:
@@ -372,24 +339,22 @@ class PermitClient:
 
     def release(self, ticket: int, outcome: RequestOutcome) -> None:
         """Report how a request ended, which frees its permit."""
-        self._send(PermitReleased(ticket, outcome))
+        self._send(messages.PermitReleased(ticket, outcome))
 
     def report_failure(self, key: str, kind: str, message: str) -> None:
         """Report a failure that no retry overcame."""
-        self._send(ProviderFailed(key, kind, message))
+        self._send(messages.ProviderFailed(key, kind, message))
 
-    def receive(self, message: PermitReply | RequestsHalted | ProviderClosed) -> None:
+    def receive(self, message: messages.PermitReply | messages.RequestsHalted | messages.ProviderClosed) -> None:
         """Process a message of the coordinator, on any thread."""
         match message:
-            case PermitGranted(ticket):
+            case messages.PermitGranted(ticket):
                 self._loop.call_now(self._resolve, ticket, None)
-            case PermitRefused(ticket, reason):
-                self._loop.call_now(self._resolve, ticket, NotRunError(reason))
-            case EndpointLost(ticket, reason):
-                self._loop.call_now(self._resolve, ticket, ModelError(reason))
-            case RequestsHalted(reason):
+            case messages.PermitRefused(ticket, reason, is_lost):
+                self._loop.call_now(self._resolve, ticket, ModelError(reason) if is_lost else NotRunError(reason))
+            case messages.RequestsHalted(reason):
                 self.halted = reason
-            case ProviderClosed(key, reason):
+            case messages.ProviderClosed(key, reason):
                 self.closed[key] = reason
 
     def _resolve(self, ticket: int, error: NotRunError | ModelError | None) -> None:

@@ -11,7 +11,6 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     CasesOffered,
     CaseStalled,
     CasesWithdrawn,
-    CaseUnstalled,
     NoticePosted,
     Order,
     PermitRefused,
@@ -53,9 +52,9 @@ def test_a_stalled_case_frees_its_slot_and_takes_one_when_it_continues() -> None
     workers = Workers(concurrency=2)
     workers.join("a")
     assert runs(workers.send("a", CasesOffered(tuple(range(6))))) == [("a", 0), ("a", 1)]
-    assert runs(workers.send("a", CaseStalled(0, 1))) == [("a", 2)]
-    assert runs(workers.send("a", CaseStalled(1, 1))) == [], "half as many as may run, and no more"
-    assert workers.send("a", CaseUnstalled(0, 1)) == []
+    assert runs(workers.send("a", CaseStalled(0, 1, True))) == [("a", 2)]
+    assert runs(workers.send("a", CaseStalled(1, 1, True))) == [], "half as many as may run, and no more"
+    assert workers.send("a", CaseStalled(0, 1, False)) == []
     assert runs(workers.send("a", CaseCompleted(2, 1, False, stored("")))) == [("a", 3)]
     assert runs(workers.send("a", CaseCompleted(1, 1, False, stored("")))) == []
     assert runs(workers.send("a", CaseCompleted(0, 1, False, stored("")))) == [("a", 4)]
@@ -85,17 +84,17 @@ def test_with_a_concurrency_of_one_a_stalled_case_frees_no_slot() -> None:
     workers = Workers(concurrency=1)
     workers.join("a")
     assert runs(workers.send("a", CasesOffered((0, 1)))) == [("a", 0)]
-    assert workers.send("a", CaseStalled(0, 1)) == []
+    assert workers.send("a", CaseStalled(0, 1, True)) == []
 
 
 def test_a_stalled_case_whose_worker_dies_is_not_counted_any_more() -> None:
     workers = Workers(concurrency=2)
     workers.join("a", "b")
     workers.send("a", CasesOffered((0,)))
-    workers.send("a", CaseStalled(0, 1))
+    workers.send("a", CaseStalled(0, 1, True))
     workers.coordinator.remove_worker("a")
     assert (workers.coordinator.counts.running, workers.coordinator.counts.stalled) == (0, 0)
-    assert workers.send("b", CaseUnstalled(0, 1)) == []
+    assert workers.send("b", CaseStalled(0, 1, False)) == []
     assert workers.coordinator.counts.stalled == 0
 
 

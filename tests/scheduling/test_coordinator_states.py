@@ -19,7 +19,6 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     CasesOffered,
     CaseStalled,
     CasesWithdrawn,
-    CaseUnstalled,
     CoordinatorMessage,
     ItemsCollected,
     Order,
@@ -183,7 +182,7 @@ class Session(RuleBasedStateMachine):
     def stall_or_unstall_one(self, data: st.DataObject) -> None:
         """Toggle a case; a request that outlives its case stalls nothing any more."""
         run = data.draw(st.sampled_from(sorted(self.running)))
-        message = CaseUnstalled(*run) if run in self.stalled else CaseStalled(*run)
+        message = CaseStalled(*run, run not in self.stalled)
         if run not in self.finished:
             self.stalled ^= {run}
         self.send(self.running[run], message)

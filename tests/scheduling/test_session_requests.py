@@ -6,7 +6,6 @@ from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.budget import Budget
 from pytest_toolemu.scheduling.coordinator_messages import (
     CasesOffered,
-    EndpointLost,
     ItemsCollected,
     Order,
     PermitGranted,
@@ -71,13 +70,15 @@ def test_permits_for_a_dead_server_are_refused_with_the_reason_and_others_are_gr
     assert workers.send("b", PermitRequested("dead", 7)) == []
     assert workers.send("b", PermitRequested("alive", 8)) == [Order("b", PermitGranted(8))]
     orders = workers.coordinator.requests.lose(["dead"], "it has ended with 0")
-    assert Order("b", EndpointLost(7, "it has ended with 0")) in orders
+    assert Order("b", PermitRefused(7, "it has ended with 0", is_lost=True)) in orders
     closed = ProviderClosed("dead", "it has ended with 0, so no more cases that need it are started")
     assert [order for order in orders if order.message == closed] == [Order("a", closed), Order("b", closed)]
     workers.join("c")
     assert workers.send("c", ItemsCollected(3)) == [Order("c", closed)]
     assert workers.send("a", PermitReleased(1, RequestOutcome("failed"))) == []
-    assert workers.send("a", PermitRequested("dead", 3)) == [Order("a", EndpointLost(3, "it has ended with 0"))]
+    assert workers.send("a", PermitRequested("dead", 3)) == [
+        Order("a", PermitRefused(3, "it has ended with 0", is_lost=True))
+    ]
     assert workers.send("b", PermitReleased(8, RequestOutcome("ok"))) == []
     assert workers.send("b", PermitRequested("alive", 9)) == [Order("b", PermitGranted(9))]
 
