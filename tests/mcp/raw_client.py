@@ -8,6 +8,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
+HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 
@@ -37,7 +38,7 @@ def exchange(
     address = urlsplit(url)
     connection = HTTPConnection(address.netloc, timeout=20)
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    connection.request(method, path or address.path, data, {"Content-Type": "application/json"} | (headers or {}))
+    connection.request(method, path or address.path, data, HEADERS | (headers or {}))
     response = connection.getresponse()
     content = response.read()
     connection.close()
@@ -60,7 +61,8 @@ async def hang_up_on(url: str, message: Any, reached: asyncio.Event) -> None:
     address = urlsplit(url)
     _, writer = await asyncio.open_connection(address.hostname, address.port)
     data = json.dumps(message).encode()
-    head = f"POST {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(data)}\r\n\r\n"
+    headers = HEADERS | {"Host": address.netloc, "Content-Length": str(len(data))}
+    head = "\r\n".join([f"POST {address.path} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items()), "", ""])
     writer.write(head.encode() + data)
     await reached.wait()
     writer.close()

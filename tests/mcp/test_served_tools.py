@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.agents.mcp import served, served_tools
-from pytest_toolemu.agents.mcp.http_request import MAX_BODY
-from pytest_toolemu.agents.mcp.tool_server import tool_server
+from pytest_toolemu.agents import mcp
+from pytest_toolemu.agents.local_server import MAX_MESSAGE, local_server
+from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
@@ -111,7 +111,7 @@ def test_a_call_is_executed_on_the_loop_and_in_the_context_of_its_case() -> None
 def test_all_cases_share_one_server_and_each_address_is_unguessable() -> None:
     async def addresses() -> list[str]:
         async with served(toolbox()) as first, served(toolbox()) as second:
-            assert tool_server() is tool_server()
+            assert local_server() is local_server()
             return [first, second]
 
     first, second = asyncio.run(addresses())
@@ -214,36 +214,8 @@ def test_a_client_that_hangs_up_makes_the_case_inconclusive() -> None:
     assert "raise the timeout of its MCP client for tool calls (Python SDK: read_timeout_seconds" in reason
 
 
-def test_a_client_that_shuts_down_its_sending_side_gets_its_answer() -> None:
-    """Such as ``nc -N``: it sends nothing more, but waits."""
-
-    async def agent(_: Task, box: Toolbox) -> str:
-        async with served(box) as url:
-            address, data = urlsplit(url), json.dumps(tool_call()).encode()
-            reader, writer = await asyncio.open_connection(address.hostname, address.port)
-            head = f"POST {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(data)}\r\n\r\n"
-            writer.write(head.encode() + data)
-            writer.write_eof()
-            await shut_down.wait()
-            may_answer.set()
-            received = await reader.read()
-            writer.close()
-        assert b"\r\n\r\nHTTP/1.1 200 OK\r\n" in received
-        return received.rpartition(b"\r\n\r\n")[2].decode()
-
-    async def emulator(call: Call, trajectory: Trajectory) -> Observation:
-        shut_down.set()
-        await may_answer.wait()
-        return await opened(call, trajectory)
-
-    shut_down, may_answer = asyncio.Event(), asyncio.Event()
-    run = asyncio.run(run_served(agent, emulator))
-    assert (run.outcome, len(run.steps)) == ("passed", 1), run.reasons
-    assert json.loads(run.answer)["result"]["structuredContent"] == {"opened": True, "nth": 0}
-
-
 def test_an_agent_that_goes_on_after_its_client_has_hung_up_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_tools, "HANG_UP_GRACE", 0.0)
+    monkeypatch.setattr(mcp, "HANG_UP_GRACE", 0.0)
 
     async def running() -> Run:
         emulator = HangingEmulator()
@@ -269,18 +241,18 @@ def test_a_message_that_is_too_long_makes_the_case_inconclusive(is_chunked: bool
         async with served(box) as url:
             address = urlsplit(url)
             reader, writer = await asyncio.open_connection(address.hostname, address.port)
-            length = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {MAX_BODY + 1}"
+            length = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {MAX_MESSAGE + 1}"
             writer.write(f"POST {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\n{length}\r\n\r\n".encode())
             if is_chunked:
-                writer.write(b"%x\r\n" % (MAX_BODY + 1))
-            assert await reader.readline() == b"HTTP/1.1 413 Request Entity Too Large\r\n"
+                writer.write(b"%x\r\n%s\r\n" % (MAX_MESSAGE + 1, b" " * (MAX_MESSAGE + 1)))
+            assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
             writer.close()
         return "I could not open it."
 
     run = asyncio.run(run_served(agent))
     assert (run.outcome, run.answer) == ("inconclusive", "I could not open it.")
     assert run.reasons == (
-        f"the MCP client of the agent sent a message of more than {MAX_BODY:,} bytes, which cannot be read, so a tool "
+        f"the MCP client of the agent sent a message of more than {MAX_MESSAGE:,} bytes, which cannot be read, so a tool "
         "call may be missing; let the agent send shorter arguments",
     )
 

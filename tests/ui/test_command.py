@@ -112,7 +112,7 @@ def test_a_missing_extra_is_named(
 
     monkeypatch.setattr(metadata, "version", missing)
     message = message_of(monkeypatch, capsys, "ui", str(tmp_path))
-    assert message == "toolemu ui needs the starlette package: pip install 'pytest-toolemu[ui]'"
+    assert message == "toolemu ui needs the starlette package: pip install 'pytest-toolemu[serve]'"
 
 
 def test_the_command_line_and_the_plugin_do_not_import_the_server() -> None:

@@ -1,1 +1,51 @@
-"""Run agents of other frameworks with emulated tools. Each module imports its framework inside its functions."""
+"""Run agents of other frameworks with emulated tools. Each module imports its framework inside its functions.
+
+Here is what they share: the translation between the values of a toolbox and those of frameworks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary, proxy
+
+from pytest_toolemu.core.toolbox import BlockingToolbox, Toolbox
+from pytest_toolemu.settings.model_names import PROVIDERS
+
+Counter = TypeVar("Counter")
+
+AnyToolbox = Toolbox | BlockingToolbox
+"""What an agent gets: a Toolbox if it is an ``async`` function, or else a BlockingToolbox."""
+
+
+def awaitable(toolbox: AnyToolbox) -> Toolbox:
+    """Return the toolbox whose calls a framework awaits, on whatever event loop it runs."""
+    return toolbox.awaitable if isinstance(toolbox, BlockingToolbox) else toolbox
+
+
+def is_error(result: dict[str, Any]) -> bool:
+    """Return whether a tool reports an error, which frameworks pass to their models with a status of its own."""
+    return set(result) == {"error"}
+
+
+def option_name(provider: str | None, model: str | None) -> str:
+    """Return the name of a model as ``toolbox.used`` takes it.
+
+    A name of another provider stays recognizable as such, so that it does not get the prices of this model's maker.
+    """
+    model = model or "unknown"
+    if not provider:
+        return model
+    return f"{provider}:{model}" if provider in PROVIDERS else f"{provider} {model}"
+
+
+_COUNTERS: Final[WeakKeyDictionary[Toolbox, Any]] = WeakKeyDictionary()
+
+
+def counter_of(toolbox: Toolbox, create: Callable[[Toolbox], Counter]) -> Counter:
+    """Return what counts the tokens of an agent's turn: the same for every use of the toolbox, and as long as it lives.
+
+    The counter gets a weak reference to the toolbox. A strong one would keep every toolbox until the session ends.
+    """
+    counters: WeakKeyDictionary[Toolbox, Counter] = _COUNTERS
+    return counters.setdefault(toolbox, create(proxy(toolbox)))

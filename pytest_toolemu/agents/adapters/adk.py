@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, counter_of, option_name
+from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, counter_of, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.core.toolkit import provider_name
 from pytest_toolemu.errors import MissingToolError

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable
-from pytest_toolemu.agents.mcp.served_tools import served
+from pytest_toolemu.agents.adapters import AnyToolbox, awaitable
+from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentStopped
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, counter_of, is_error, option_name
+from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, counter_of, is_error, option_name
 from pytest_toolemu.core.messages import ToolSpec
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.formats.compact_json import compact_json

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable
+from pytest_toolemu.agents.adapters import AnyToolbox, awaitable
 from pytest_toolemu.agents.adapters.langchain import emulated_tool, tool_name, usage
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import MissingToolError, UsageError

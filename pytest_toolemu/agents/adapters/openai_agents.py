@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, counter_of, option_name
+from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, counter_of, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.settings import OFFICIAL_URLS

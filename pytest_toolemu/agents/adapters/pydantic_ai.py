@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, counter_of, is_error, option_name
+from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, counter_of, is_error, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentStopped
 from pytest_toolemu.formats.compact_json import compact_json

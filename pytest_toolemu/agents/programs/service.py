@@ -7,9 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_toolemu.agents.mcp import served
+from pytest_toolemu.agents.mcp import check_port, served, served_at
 from pytest_toolemu.agents.programs.agent_file import AgentFile
-from pytest_toolemu.agents.programs.fixed_address import check_port, served_at
 from pytest_toolemu.agents.programs.placeholders import CaseValues, filled, new_session
 from pytest_toolemu.agents.programs.service_protocols import CONVERSATIONS, PROTOCOL_HEADERS, ServiceConversation
 from pytest_toolemu.agents.programs.service_request import ServiceRequest, check_reachable
@@ -64,7 +63,7 @@ class ServiceAgent:
     async def check(self) -> None:
         """Raise UsageError if the service cannot be reached, or its fixed port cannot be used."""
         if self.file.tools_port is not None:
-            await check_port(self.file.tools_port, self.name)
+            check_port(self.file.tools_port, self.name)
         if reason := await check_reachable(self.url):
             raise UsageError(
                 f"agent {self.name!r}: {self.url} cannot be reached ({reason}); start the service, or correct the URL"

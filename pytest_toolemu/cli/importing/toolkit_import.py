@@ -56,7 +56,7 @@ def import_mcp(
     """Import the tools that a server of the Model Context Protocol lists. No tool is called."""
     from pytest_toolemu import __version__
     from pytest_toolemu.authoring.importers.tool_sources.bounded_http import parsed_headers
-    from pytest_toolemu.authoring.importers.tool_sources.mcp_servers import tools_of_command, tools_of_url
+    from pytest_toolemu.authoring.importers.tool_sources.mcp_tools import tools_of_command, tools_of_url
     from pytest_toolemu.errors import UsageError
 
     if len(source) == 1 and "://" in source[0]:

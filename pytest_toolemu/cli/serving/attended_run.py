@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run_notes import note_lines, notes_of
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.components import Components
     from pytest_toolemu.core.case import ResolvedCase
     from pytest_toolemu.core.run import Run
-    from pytest_toolemu.core.toolbox import Agent, Emulator
+    from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
     from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
     from pytest_toolemu.settings import Settings
 
@@ -32,6 +34,32 @@ _A_WEEK: Final = 7 * 24 * 3600.0
 
 Show = Callable[[str], object]
 """Prints a line."""
+
+
+@dataclass(frozen=True)
+class AttendedAgent:
+    """Serves the tools, and waits.
+
+    ``show_url`` announces where the tools are, ``end`` returns when the turn is over, and ``ask_answer`` then returns
+    the agent's final answer.
+    """
+
+    name: str
+    show_url: Callable[[str], object]
+    end: Callable[[], Awaitable[object]]
+    ask_answer: Callable[[], str]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The name that the person gives the agent; nothing else is known about it."""
+        return {"kind": "attended", "name": self.name}
+
+    async def __call__(self, _: Task, toolbox: Toolbox) -> str:
+        """Return the final answer."""
+        async with served(toolbox) as url:
+            self.show_url(url)
+            await self.end()
+        return self.ask_answer()
 
 
 class ShownEmulator:

@@ -42,9 +42,8 @@ def serve(
     Prints the URL and a configuration for MCP clients, and shows each call as it is answered. Other settings, such
     as TOOLEMU_MAX_STEPS, are read from variables. Exit with 1 unless the agent passed.
     """
-    from pytest_toolemu.agents.mcp.attended_agent import AttendedAgent
     from pytest_toolemu.cli.common import command_settings, with_components
-    from pytest_toolemu.cli.serving.attended_run import attended_spec, run_attended, verdict_lines
+    from pytest_toolemu.cli.serving.attended_run import AttendedAgent, attended_spec, run_attended, verdict_lines
     from pytest_toolemu.errors import UsageError
 
     if not agent.strip():

@@ -1,30 +1,27 @@
-"""Requests by HTTP with limits on time and size, as the other side may be anything."""
+"""URLs and headers that a user names, and documents at URLs, with limits on time and size."""
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import ipaddress
 import os
 import re
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pytest_toolemu.agents.programs.variables import expanded
+from pytest_toolemu.agents.programs.agent_file import expanded
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.truncation import truncated
 
 MAX_BYTES: Final = 50_000_000
-"""The largest reply that is read, in bytes."""
+"""The largest document that is read, in bytes."""
 
-_BLOCK: Final = 65_536
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -72,108 +69,49 @@ def _is_loopback(host: str) -> bool:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: it could lead to another host, which would receive the headers with credentials."""
+    """Follows no redirect: it could lead to another host, which the user may not trust."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         """Return None, so that the redirect is reported as an error."""
 
 
-def _refusal(error: urllib.error.HTTPError, remedies: Mapping[int, str]) -> str:
-    """Return the status, the beginning of the content, and the remedy."""
-    with error:
-        excerpt = " ".join(error.read(300).decode("utf-8", "replace").split())
-    if location := error.headers.get("Location"):
-        return f"redirects to {truncated(location, 200)}; use this URL if you trust it"
-    return f"HTTP status {error.code}: {excerpt or error.reason}{remedies.get(error.code, '; check the URL')}"
-
-
-class HttpReply:
-    """The reply to one request, which is read until a deadline."""
-
-    def __init__(self, response: http.client.HTTPResponse, name: str, deadline: float) -> None:
-        self._response, self._name, self._deadline = response, name, deadline
-
-    @property
-    def is_event_stream(self) -> bool:
-        """Whether the content is a stream of events."""
-        return (self.header("Content-Type") or "").lower().startswith("text/event-stream")
-
-    def header(self, name: str) -> str | None:
-        """Return the value of a header; None if it is absent."""
-        value: str | None = self._response.headers.get(name)
-        return value
-
-    def text(self) -> str:
-        """Return the whole content."""
-        return b"".join(self._blocks()).decode("utf-8-sig", "replace")
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines as they arrive, without their ends."""
-        parts: list[bytes] = []
-        for block in self._blocks():
-            first, *others = block.split(b"\n")
-            parts.append(first)
-            for other in others:
-                yield _line(parts)
-                parts = [other]
-        if any(parts):
-            yield _line(parts)
-
-    def _blocks(self) -> Iterator[bytes]:
-        size = 0
-        while block := self._response.read1(_BLOCK):
-            size += len(block)
-            if size > MAX_BYTES:
-                raise UsageError(f"{self._name}: the reply has more than {MAX_BYTES:,} bytes, the maximum that is read")
-            yield block
-            if time.monotonic() > self._deadline:
-                raise UsageError(f"{self._name}: the reply did not end in time; raise --timeout")
-
-
-def _line(parts: list[bytes]) -> str:
-    return b"".join(parts).decode("utf-8", "replace").rstrip("\r")
-
-
-def _response(opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> Any:
-    """Return the response once its headers are complete. Raise TimeoutError after this time.
-
-    The limit of a socket is not enough: it begins anew with each byte of the headers.
-    """
-    response: Future[Any] = Future()
-
-    def wait() -> None:
-        try:
-            response.set_result(opener.open(request, timeout=seconds))
-        except Exception as error:
-            response.set_exception(error)
-
-    threading.Thread(target=wait, daemon=True).start()
-    return response.result(seconds)
-
-
-@contextlib.contextmanager
-def opened(
-    url: str,
-    headers: Mapping[str, str],
-    body: bytes | None,
-    deadline: float,
-    remedies: Mapping[int, str] | None = None,
-    method: str | None = None,
-) -> Iterator[HttpReply]:
-    """Send a request and yield the reply. Raise UsageError for any failure, with the remedy of its HTTP status."""
+def read_url(url: str, seconds: float) -> str:
+    """Return the document at a URL. Raise UsageError for any failure, also if it takes longer or is too long."""
     name = truncated(url.partition("?")[0], 120)
-    request = urllib.request.Request(url, body, dict(headers), method=method)
+    request = urllib.request.Request(url, headers={"Accept": "application/json, */*"})
     # A proxy cannot reach this machine.
     proxies = urllib.request.ProxyHandler({} if _is_loopback(urlsplit(url).hostname or "") else None)
+    opener = urllib.request.build_opener(proxies, _NoRedirects)
+    content: Future[bytes] = Future()
+
+    def read() -> None:
+        try:
+            with opener.open(request, timeout=seconds) as response:
+                content.set_result(response.read(MAX_BYTES + 1))
+        except Exception as error:
+            content.set_exception(error)
+
+    # The limit of a socket is not enough: it begins anew with each byte.
+    threading.Thread(target=read, daemon=True).start()
     try:
-        opener = urllib.request.build_opener(proxies, _NoRedirects)
-        with _response(opener, request, max(0.1, deadline - time.monotonic())) as response:
-            yield HttpReply(response, name, deadline)
+        document = content.result(seconds)
     except urllib.error.HTTPError as error:
-        raise UsageError(f"{name}: {_refusal(error, remedies or {})}") from None
+        with error:
+            raise UsageError(f"{name}: {_refusal(error)}") from None
     except TimeoutError:
         raise UsageError(f"{name}: did not answer in time; raise --timeout") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         cause = getattr(error, "reason", None) or error
         reason = getattr(cause, "strerror", None) or cause
         raise UsageError(f"{name}: cannot be reached: {reason}; check the URL and the network") from None
+    if len(document) > MAX_BYTES:
+        raise UsageError(f"{name}: the reply has more than {MAX_BYTES:,} bytes, the maximum that is read")
+    return document.decode("utf-8-sig", "replace")
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    """Return the status and the beginning of the content."""
+    if location := error.headers.get("Location"):
+        return f"redirects to {truncated(location, 200)}; use this URL if you trust it"
+    excerpt = " ".join(error.read(300).decode("utf-8", "replace").split())
+    return f"HTTP status {error.code}: {excerpt or error.reason}; check the URL"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
-from pytest_toolemu.authoring.importers.tool_sources.mcp_listing import published_tool
+from pytest_toolemu.authoring.importers.tool_sources.mcp_tools import published_tool
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.importers.traces.json_values import load_json, objects
 from pytest_toolemu.errors import UsageError

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
-from pytest_toolemu.authoring.importers.tool_sources.bounded_http import opened, require_allowed
+from pytest_toolemu.authoring.importers.tool_sources.bounded_http import read_url, require_allowed
 from pytest_toolemu.authoring.importers.tool_sources.function_lists import read_file
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.importers.tool_sources.schema_converter import SchemaBounds, SchemaConverter
@@ -40,9 +39,7 @@ def read_openapi(source: str, seconds: float, *, offline: bool) -> PublishedTool
     """Return the operations of a document in a file or at a URL. Raise UsageError if it cannot be read."""
     if "://" in source:
         require_allowed(source, offline=offline)
-        with opened(source, {"Accept": "application/json, */*"}, None, time.monotonic() + seconds) as reply:
-            text = reply.text()
-        name = source.partition("?")[0]
+        text, name = read_url(source, seconds), source.partition("?")[0]
     else:
         text, name = read_file(Path(source), _READS), source
     document = _parsed(text, name)

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.agents.mcp.http_connection import HttpConnection
-from pytest_toolemu.agents.mcp.http_request import HttpRequest, HttpResponse
-from pytest_toolemu.agents.mcp.tool_server import refusal
+from pytest_toolemu.agents.mcp import started_server
 from pytest_toolemu.agents.programs.running_program import RunningProgram, running
 from pytest_toolemu.authoring.importers.notes import Notes
 from pytest_toolemu.authoring.importers.tool_sources.function_lists import functions_in
-from pytest_toolemu.authoring.importers.tool_sources.mcp_command import command_name
+from pytest_toolemu.authoring.importers.tool_sources.mcp_tools import command_name
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.importers.traces.json_values import load_json
 from pytest_toolemu.errors import UsageError
@@ -29,6 +26,7 @@ from pytest_toolemu.formats.yaml_document import too_deep
 
 _KEY: Final = "recorded-by-toolemu"
 _LOG: Final = 600
+_MAX_BODY: Final = 64 * 1024 * 1024
 _RECORDED: Final = "toolemu has recorded the tools of this request and sends no reply; the agent can exit now"
 _NO_TOOLS: Final = "toolemu records requests with tools and sends no replies; this request has no tools"
 
@@ -41,12 +39,12 @@ def capture_tools(command: Sequence[str], seconds: float) -> PublishedToolkit:
 async def _capture(command: Sequence[str], seconds: float) -> PublishedToolkit:
     name = command_name(command)
     endpoint = RecordingEndpoint()
-    server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(endpoint.answer), "127.0.0.1", 0)
+    server = started_server("toolemu toolkit import capture")
+    url = server.open(endpoint)
     try:
-        environ = endpoint.environment(server.sockets[0].getsockname()[1], os.environ)
-        async with running(command, b"", folder=Path.cwd(), environ=environ) as program:
+        async with running(command, b"", folder=Path.cwd(), environ=environment(url, os.environ)) as program:
             ended = asyncio.ensure_future(program.wait())
-            either: list[asyncio.Future[Any]] = [endpoint.recorded, ended]
+            either = [asyncio.wrap_future(endpoint.recorded), ended]
             await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
             status = program.status
@@ -54,8 +52,8 @@ async def _capture(command: Sequence[str], seconds: float) -> PublishedToolkit:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{name}: cannot be started: {reason}; write the command after '--', as in a shell") from None
     finally:
-        server.close()
-    if not endpoint.recorded.done():
+        server.close(url)
+    if not endpoint.recorded.done() or endpoint.recorded.cancelled():
         raise UsageError(f"{name}: {_failure(endpoint.requests, status, seconds, program)}")
     return PublishedToolkit(
         _stem(command), f"the program {_stem(command)}", endpoint.recorded.result(), notes=endpoint.notes
@@ -83,41 +81,45 @@ def _stem(command: Sequence[str]) -> str:
 class RecordingEndpoint:
     """Records the tools of the first request with tools, and answers every request with an error.
 
-    Clients do not repeat a request after this error, as they do after others. ``requests`` counts those to a model.
+    An ASGI application. Clients do not repeat a request after this error, as they do after others. ``requests`` counts
+    those to a model.
     """
 
     def __init__(self) -> None:
-        self.recorded: asyncio.Future[tuple[PublishedTool, ...]] = asyncio.get_running_loop().create_future()
+        self.recorded: Future[tuple[PublishedTool, ...]] = Future()
         self.notes: Notes = {}
         self.requests = 0
-        self._token = secrets.token_urlsafe(16)
-        self._port = 0
 
-    def environment(self, port: int, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of the program, with which its clients send all requests to this endpoint."""
-        self._port = port
-        url = f"http://127.0.0.1:{port}/{self._token}"
-        # Clients refuse to work without a key. A real one is only sent to this process.
-        keys = {name: environ.get(name) or _KEY for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")}
-        bypass = {name: ",".join(filter(None, [environ.get(name), "127.0.0.1"])) for name in ("NO_PROXY", "no_proxy")}
-        urls = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
-        return {**environ, **keys, **bypass, **urls}
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Record the tools in a request, and answer with the error."""
+        from starlette.requests import Request
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
-        """Record the tools in a request, and return the error."""
-        if problem := refusal(request, self._port):
-            return problem
-        if not request.path.startswith(f"/{self._token}/"):
-            return _error(HTTPStatus.NOT_FOUND, "nothing is served at this path")
-        if request.method != "POST":
-            return _error(HTTPStatus.NOT_FOUND, "only requests to models are recorded")
+        from pytest_toolemu.agents.local_server import body_of, json_error
+
+        request = Request(scope, receive)
+        status, message = 404, "only requests to models are recorded"
+        if request.method == "POST":
+            status, message = 400, self._record(await body_of(request, _MAX_BODY) or b"")
+        error = json_error(status, message, type="invalid_request_error", code="toolemu_capture")
+        await error(scope, receive, send)
+
+    def _record(self, body: bytes) -> str:
         self.requests += 1
         notes: Notes = {}
-        tools = tuple(_tools(request.body, notes))
+        tools = tuple(_tools(body, notes))
         if tools and not self.recorded.done():
             self.notes = notes
             self.recorded.set_result(tools)
-        return _error(HTTPStatus.BAD_REQUEST, _RECORDED if tools else _NO_TOOLS)
+        return _RECORDED if tools else _NO_TOOLS
+
+
+def environment(url: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a program, with which its clients send all requests to a URL of this process."""
+    # Clients refuse to work without a key. A real one is only sent to this process.
+    keys = {name: environ.get(name) or _KEY for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")}
+    bypass = {name: ",".join(filter(None, [environ.get(name), "127.0.0.1"])) for name in ("NO_PROXY", "no_proxy")}
+    urls = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
+    return {**environ, **keys, **bypass, **urls}
 
 
 def _tools(body: bytes, notes: Notes) -> list[PublishedTool]:
@@ -129,9 +131,3 @@ def _tools(body: bytes, notes: Notes) -> list[PublishedTool]:
         return []
     offered = {key: value[key] for key in ("tools", "functions") if isinstance(value.get(key), list)}
     return list(functions_in(offered, notes)) if offered else []
-
-
-def _error(status: HTTPStatus, message: str) -> HttpResponse:
-    """Return an error in the formats of both providers."""
-    error: dict[str, Any] = {"type": "invalid_request_error", "message": message, "code": "toolemu_capture"}
-    return HttpResponse(status, {"type": "error", "error": error})

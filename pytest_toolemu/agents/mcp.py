@@ -1,20 +1,27 @@
-"""The tools of one case at an MCP server, from the beginning to the end of an agent's turn."""
+"""Serve the emulated tools of a case over the Model Context Protocol (MCP), for agents in other processes."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
+import socket
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error
-from pytest_toolemu.agents.mcp.tool_server import tool_server
+from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, is_error
+from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.toolbox import Toolbox
-from pytest_toolemu.errors import AgentStopped, InconclusiveError
+from pytest_toolemu.errors import AgentStopped, InconclusiveError, UsageError
 from pytest_toolemu.formats.compact_json import compact_json
+from pytest_toolemu.models.sdk_versions import require_sdk
+
+if TYPE_CHECKING:
+    from pytest_toolemu.agents.local_server import LocalServer
 
 UNUSED: Final = (
     "no MCP client asked for the tools of the case; if the agent should have used them, check that it gets their "
@@ -50,11 +57,48 @@ def served(toolbox: AnyToolbox) -> ServedTools:
     return ServedTools(awaitable(toolbox))
 
 
+@contextlib.asynccontextmanager
+async def served_at(port: int, toolbox: Toolbox, trace: str = "") -> AsyncIterator[str]:
+    """Serve the tools of a case at ``http://127.0.0.1:PORT/mcp``, as soon as no other case does.
+
+    For services that cannot take an address with each request. Cases with a ``trace``, the ID in the ``traceparent`` of
+    their requests, share the port within a process. Otherwise, the port itself is the lock, also between processes. The
+    time limit of the case does not run while it waits. Raise UsageError if the port is still taken after an hour.
+    """
+    server, tools = started_server(), served(toolbox)
+    with case_timer.paused():
+        opened = await asyncio.to_thread(server.loop.run, server.open_port(port, trace, tools))
+    try:
+        async with tools:
+            yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        await asyncio.to_thread(server.loop.run, server.close_port(opened, trace))
+
+
+def check_port(port: int, source: str) -> None:
+    """Raise UsageError if another program uses the port."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise UsageError(
+            f"{source}: port {port} of this computer cannot be used ({error.strerror}); stop the program that uses "
+            "it, or change tools_port here and in the service"
+        ) from None
+
+
+def started_server(needed_by: str = "an agent outside this process") -> LocalServer:
+    """Return the HTTP server of this process. Raise UsageError if its packages are not installed."""
+    require_sdk("serve", needed_by)
+    from pytest_toolemu.agents.local_server import local_server
+
+    return local_server()
+
+
 @dataclass(frozen=True)
 class PendingCall:
-    """A call that is being answered."""
+    """A call that is being answered. ``signs`` are what identifies it when its client gives up."""
 
-    request_id: str | int
+    signs: tuple[Any, ...]
     tool: str
     result: concurrent.futures.Future[dict[str, Any] | None]
     started: float
@@ -77,14 +121,14 @@ class ServedTools:
 
     def __enter__(self) -> str:
         self._home = self._toolbox.settle()
-        self._server = tool_server()
-        self._url = self._server.open(self)
+        self._server = started_server()
+        self._url = self._server.open_tools(self)
         return self._url
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.close(self._url)
+        self._server.close(self._url.removesuffix("/mcp"))
         inconclusive = self._server.loop.run(self._close())
         if not (self._is_used or self._toolbox.trajectory.steps) and not isinstance(error, Exception):
             self._toolbox.trajectory.agent_warning = UNUSED
@@ -115,22 +159,21 @@ class ServedTools:
             for tool in self._toolbox.tools
         ]
 
-    async def call(self, request_id: str | int, name: str, arguments: Any) -> dict[str, Any]:
-        """Return the result of a call, which is executed on the loop and in the context of the case."""
+    async def call(self, signs: tuple[Any, ...], name: str, arguments: Any) -> dict[str, Any]:
+        """Return the result of a call, which is executed on the loop and in the context of the case.
+
+        ``signs`` are the ID of the request, and an object that only this request has.
+        """
         self._is_used = True
         try:
             future = self._home.submit(self._execute, name, arguments)
         except RuntimeError:  # the loop of the case is closed, and a client continues
             return _ENDED
-        call = PendingCall(request_id, name, future, monotonic())
+        call = PendingCall(signs, name, future, monotonic())
         self._pending.append(call)
         try:
             result = await asyncio.wrap_future(call.result)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                self._give_up(call, "the MCP client of the agent hung up")
-                raise
             return _ENDED
         finally:
             self._pending.remove(call)
@@ -147,22 +190,18 @@ class ServedTools:
         except (AgentStopped, Exception):  # the toolbox keeps it, and an agent must not read the errors of the emulator
             return None
 
-    def cancel(self, request_id: Any) -> None:
-        """End the call of a client that has announced that it does not wait any longer."""
+    def give_up(self, sign: Any, event: str) -> None:
+        """End the call with this sign, whose client does not wait for its answer any longer."""
         for call in self._pending:
-            if call.request_id == request_id:
-                self._give_up(call, "the MCP client of the agent canceled the request")
+            if sign in call.signs:
+                if not (self._is_closed or self._toolbox.turn_error or self._error):
+                    self._error = call.error(event)
+                    asyncio.get_running_loop().call_later(HANG_UP_GRACE, self._stop, self._error)
                 call.result.cancel()
 
     def fail(self, error: Exception) -> None:
         """End the turn of the agent because of an error of the server."""
         self._toolbox.stop(error)
-
-    def _give_up(self, call: PendingCall, event: str) -> None:
-        if self._is_closed or self._toolbox.turn_error is not None or self._error is not None:
-            return
-        self._error = call.error(event)
-        asyncio.get_running_loop().call_later(HANG_UP_GRACE, self._stop, self._error)
 
     def _stop(self, error: InconclusiveError) -> None:
         if not self._is_closed:

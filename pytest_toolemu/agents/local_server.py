@@ -1,0 +1,282 @@
+"""The HTTP server of this process for agents in other processes: Starlette on Uvicorn, in a daemon thread.
+
+What is served to one case has a random path: its tools over MCP, a gateway to models, a capture of requests. Tools can
+also be served at a port that a service knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import json
+import secrets
+import socket
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from pytest_toolemu.errors import InconclusiveError, UsageError
+from pytest_toolemu.scheduling.event_loop import CaseLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pytest_toolemu.agents.mcp import ServedTools
+
+MAX_MESSAGE: Final = 4 * 1024 * 1024
+"""Bytes of a message of an MCP client, as in the official SDKs."""
+_HOST: Final = "127.0.0.1"
+_TOOLS: Final = "toolemu.tools"
+_EXCHANGE: Final = "toolemu.exchange"
+_RETRY_SECONDS: Final = 0.05
+_MAX_SECONDS: Final = 3600.0
+_HOSTS: Final = (_HOST, "localhost")
+# A web page that a browser has loaded must not call tools.
+_SECURITY: Final = TransportSecuritySettings(
+    allowed_hosts=[f"{host}:*" for host in _HOSTS],
+    allowed_origins=[f"{scheme}://{host}:*" for scheme in ("http", "https") for host in _HOSTS],
+)
+_CONFIG: Final[dict[str, Any]] = {
+    "log_config": None,
+    "log_level": "critical",
+    "access_log": False,
+    "lifespan": "off",
+    "http": "h11",
+    "ws": "none",
+    "server_header": False,
+    # An agent may think for long between two calls; a connection that closes just then would look like a failure.
+    "timeout_keep_alive": 24 * 3600,
+}
+
+
+class LocalServer:
+    """Serves applications at random paths of one port of the loopback interface, until the process ends."""
+
+    def __init__(self) -> None:
+        self.loop = CaseLoop("toolemu-serve")
+        self._apps: dict[str, ASGIApp] = {}
+        self._ports: dict[int, FixedPort] = {}
+        self._tools = _tool_sessions()
+        listener = socket.create_server((_HOST, 0), backlog=512)
+        self._url = f"http://{_HOST}:{listener.getsockname()[1]}"
+        self.loop.run(self._start(listener))
+
+    def open(self, app: ASGIApp) -> str:
+        """Serve an application below a random path, and return its URL."""
+        token = secrets.token_urlsafe(16)
+        self._apps[token] = app
+        return f"{self._url}/{token}"
+
+    def close(self, url: str) -> None:
+        """Serve the application at this URL no longer."""
+        self._apps.pop(url.rpartition("/")[2], None)
+
+    def open_tools(self, tools: ServedTools) -> str:
+        """Serve the tools of a case over MCP, and return their URL."""
+        return f"{self.open(McpEndpoint(tools, self._tools))}/mcp"
+
+    async def open_port(self, port: int, trace: str, tools: ServedTools) -> FixedPort:
+        """Serve tools at a port as soon as it is free, or beside the other cases of this process with a trace."""
+        deadline = monotonic() + _MAX_SECONDS
+        while not (trace and port in self._ports):
+            try:
+                listener = socket.create_server((_HOST, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or monotonic() > deadline:
+                    raise UsageError(f"port {port} (tools_port) cannot be used: {error.strerror}") from None
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                opened = FixedPort(port, listener)
+                if not trace:
+                    opened.cases[trace] = McpEndpoint(tools, self._tools)
+                    return opened
+                self._ports[port] = opened
+        self._ports[port].cases[trace] = McpEndpoint(tools, self._tools)
+        return self._ports[port]
+
+    async def close_port(self, fixed: FixedPort, trace: str) -> None:
+        """End a case at a port. With the last one, free the port."""
+        del fixed.cases[trace]
+        if not fixed.cases:
+            if self._ports.get(fixed.port) is fixed:
+                del self._ports[fixed.port]
+            await fixed.close()
+
+    async def _start(self, listener: socket.socket) -> None:
+        started = asyncio.Event()
+        self._serving = asyncio.create_task(self._serve(listener, started))
+        await started.wait()
+
+    async def _serve(self, listener: socket.socket, started: asyncio.Event) -> None:
+        app = Starlette(routes=[Route("/{token}/{rest:path}", _Dispatcher(self._apps))])
+        async with self._tools.run():
+            started.set()  # the system accepts connections to the port already
+            await uvicorn.Server(uvicorn.Config(app, **_CONFIG)).serve([listener])
+
+
+class _Dispatcher:
+    """Passes a request on to the application of its path. A class, so that Starlette takes it for an application."""
+
+    def __init__(self, apps: Mapping[str, ASGIApp]) -> None:
+        self._apps = apps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._apps.get(scope["path_params"]["token"])
+        if app is None:
+            app = json_error(404, "no case is served at this address, which is valid only until its case ends")
+        with contextlib.suppress(ClientDisconnect):
+            await app(scope, receive, send)
+
+
+class FixedPort:
+    """A port that a service knows, at which one case is served, or several that requests name by their trace IDs."""
+
+    def __init__(self, port: int, listener: socket.socket) -> None:
+        self.port = port
+        self.cases: dict[str, McpEndpoint] = {}
+        self._server = uvicorn.Server(uvicorn.Config(Starlette(routes=[Route("/mcp", self)]), **_CONFIG))
+        self._serving = asyncio.create_task(self._server.serve([listener]))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as the case of the request."""
+        trace = Request(scope).headers.get("traceparent", "").split("-")
+        case = self.cases.get("") or self.cases.get(trace[1] if len(trace) == 4 else "")
+        await (case or self._refuse_untraced())(scope, receive, send)
+
+    async def close(self) -> None:
+        """Free the port, and end all connections: a client that keeps one must not reach an earlier case."""
+        self._server.should_exit = self._server.force_exit = True
+        await self._serving
+
+    def _refuse_untraced(self) -> Response:
+        """End all cases: the tools of one of them do not work."""
+        message = (
+            f"the service called its tools at port {self.port} without the traceparent header of a case, so the case "
+            "of the call is unknown; make the service pass the header on, or remove passes_traceparent"
+        )
+        for case in self.cases.values():
+            case.tools.fail(InconclusiveError(message))
+        return json_error(400, message)
+
+
+class McpEndpoint:
+    """The tools of one case as a stateless MCP server. It notices if a client does not wait for an answer."""
+
+    def __init__(self, tools: ServedTools, sessions: StreamableHTTPSessionManager) -> None:
+        self.tools = tools
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one message."""
+        request = Request(scope, receive)
+        if request.method != "POST":  # the other methods belong to streams and sessions, which servers need not have
+            await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
+            return
+        body = await body_of(request, MAX_MESSAGE)
+        if body is None:
+            message = (
+                f"the MCP client of the agent sent a message of more than {MAX_MESSAGE:,} bytes, which cannot be read, "
+                "so a tool call may be missing; let the agent send shorter arguments"
+            )
+            self.tools.fail(InconclusiveError(message))
+            await json_error(413, message)(scope, receive, send)
+            return
+        sent = _parsed(body)
+        if sent.get("method") == "notifications/cancelled" and isinstance(sent.get("params"), dict):
+            self.tools.give_up(sent["params"].get("requestId"), "the MCP client of the agent canceled the request")
+        await self._answer(scope, body, receive, send)
+
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        begun = asyncio.Event()  # which also identifies the call, as several clients may use the same IDs
+
+        async def replay() -> Message:
+            return messages.pop() if messages else await receive()
+
+        async def watched(message: Message) -> None:
+            begun.set()
+            await send(message)
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            if not begun.is_set():
+                self.tools.give_up(begun, "the MCP client of the agent hung up")
+
+        watching = asyncio.create_task(watch())
+        try:
+            await self._sessions.asgi_app({**scope, _TOOLS: self.tools, _EXCHANGE: begun}, replay, watched)
+        finally:
+            watching.cancel()
+
+
+def _tool_sessions() -> StreamableHTTPSessionManager:
+    """Return what answers the messages of MCP clients, for all cases: the scope of a request has the tools."""
+
+    async def listed(context: Any, _: Any) -> dict[str, Any]:
+        return {"tools": context.request.scope[_TOOLS].descriptions()}
+
+    async def called(context: Any, params: Any) -> Any:
+        scope = context.request.scope
+        signs = (context.request_id, scope[_EXCHANGE])
+        return await scope[_TOOLS].call(signs, params.name, params.arguments or {})
+
+    # A name that does not tell the agent that its tools are emulated: clients show it to their model.
+    server = Server(
+        "tools", version="1", on_list_tools=listed, on_call_tool=called, get_tool_input_schema=lambda _: None
+    )
+    return StreamableHTTPSessionManager(
+        server, json_response=True, stateless=True, security_settings=_SECURITY, max_request_body_size=2 * MAX_MESSAGE
+    )
+
+
+async def body_of(request: Request, limit: int) -> bytes | None:
+    """Return the body of a request; None if it has more bytes than the limit. Raise ClientDisconnect if it breaks."""
+    body = bytearray()
+    if int(request.headers.get("content-length", 0)) > limit:
+        return None
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            return None
+    return bytes(body)
+
+
+def json_error(status: int, message: str, **fields: Any) -> JSONResponse:
+    """Return an error that MCP clients and the clients of OpenAI and Anthropic understand."""
+    error = {"code": -32600, "type": "api_error", "message": message, **fields}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "type": "error", "error": error}, status)
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body; an empty one if there is none, which the server refuses."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+_STARTING: Final = threading.Lock()
+
+
+def local_server() -> LocalServer:
+    """Return the server of this process, which starts on first use."""
+    with _STARTING:
+        return _started()
+
+
+_started: Final = functools.cache(LocalServer)
