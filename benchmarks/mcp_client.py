@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 TOOL: Final = "Lockers_Open"
 ARGUMENTS: Final = {"locker": "7", "note": "x" * 200}
+HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
 def main(calls: int, urls: list[str]) -> None:
@@ -31,7 +32,7 @@ def _call(url: str, calls: int) -> None:
     for number in range(calls):
         params = {"name": TOOL, "arguments": ARGUMENTS}
         body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
-        connection.request("POST", address.path, body, {"Content-Type": "application/json"})
+        connection.request("POST", address.path, body, HEADERS)
         connection.getresponse().read()
 
 

@@ -21,6 +21,7 @@ import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import CallToolResult, ListToolsResult
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -30,7 +31,7 @@ from pytest_toolemu.errors import InconclusiveError, UsageError
 from pytest_toolemu.scheduling.event_loop import CaseLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -226,13 +227,25 @@ class McpEndpoint:
 def _tool_sessions() -> StreamableHTTPSessionManager:
     """Return what answers the messages of MCP clients, for all cases: the scope of a request has the tools."""
 
-    async def listed(context: Any, _: Any) -> dict[str, Any]:
-        return {"tools": context.request.scope[_TOOLS].descriptions()}
+    @contextlib.contextmanager
+    def tools_of(scope: Scope) -> Iterator[ServedTools]:
+        """Let a fault of this server end the turn: otherwise it would look like an agent that does not help."""
+        tools: ServedTools = scope[_TOOLS]
+        try:
+            yield tools
+        except Exception as error:
+            tools.fail(error)
+            raise
+
+    async def listed(context: Any, _: Any) -> Any:
+        with tools_of(context.request.scope) as tools:
+            return ListToolsResult.model_validate({"tools": tools.descriptions()})
 
     async def called(context: Any, params: Any) -> Any:
         scope = context.request.scope
-        signs = (context.request_id, scope[_EXCHANGE])
-        return await scope[_TOOLS].call(signs, params.name, params.arguments or {})
+        with tools_of(scope) as tools:
+            signs = (context.request_id, scope[_EXCHANGE])
+            return CallToolResult.model_validate(await tools.call(signs, params.name, params.arguments or {}))
 
     # A name that does not tell the agent that its tools are emulated: clients show it to their model.
     server = Server(

@@ -94,6 +94,11 @@ def started_server(needed_by: str = "an agent outside this process") -> LocalSer
     return local_server()
 
 
+def first_cause(error: BaseException) -> BaseException:
+    """Return the first exception in a group, which is how the tasks of the MCP SDK report errors."""
+    return first_cause(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
 @dataclass(frozen=True)
 class PendingCall:
     """A call that is being answered. ``signs`` are what identifies it when its client gives up."""

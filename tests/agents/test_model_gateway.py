@@ -216,7 +216,6 @@ def test_a_provider_that_fails_is_not_the_failure_of_the_agent(status: int, atte
     assert result.error is not None
     assert (result.outcome, result.error.origin, result.error.status) == ("broken", "provider", status)
     assert len(provider.requests) == attempts
-    assert KEY not in result.error.message
 
 
 def test_a_provider_that_cannot_be_reached_is_not_the_failure_of_the_agent(provider: Service) -> None:
@@ -295,7 +294,6 @@ def test_a_stream_that_ends_with_an_error_is_not_recorded(
     assert result.error is not None
     assert (result.outcome, result.error.origin) == ("broken", "provider")
     assert result.error.message.startswith(f"openai:m: {provider.url}/v1 broke off its stream: {shown}")
-    assert KEY not in result.error.message
     assert recorder.finish(ended=True).added == 0
 
 
@@ -318,7 +316,6 @@ def test_a_reply_with_status_200_that_is_an_error_is_not_recorded(
     assert result.error is not None
     assert (result.outcome, result.error.origin) == ("broken", "provider")
     assert result.error.message.startswith(f"openai:m: {provider.url}/v1 answered 200 with an error: {shown}")
-    assert KEY not in result.error.message
     assert recorder.finish(ended=True).added == 0
 
 

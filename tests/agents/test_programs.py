@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.agents.mcp.served_tools import UNUSED
+from pytest_toolemu.agents.mcp import UNUSED
 from pytest_toolemu.agents.programs.command import CommandAgent, command_agent
 from pytest_toolemu.agents.programs.running_program import MAX_LOG, MAX_OUTPUT
 from pytest_toolemu.core.engine import run_case
@@ -26,7 +26,7 @@ import json, os, sys, urllib.request
 
 def rpc(method, **params):
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-    request = urllib.request.Request(os.environ["TOOLEMU_MCP_URL"], body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(os.environ["TOOLEMU_MCP_URL"], body, {"Content-Type": "application/json", "Accept": "application/json"})
     return json.load(urllib.request.urlopen(request))["result"]
 
 config = json.load(open(os.environ["TOOLEMU_MCP_CONFIG"]))
@@ -76,7 +76,7 @@ def test_a_program_calls_tools_until_it_is_stopped_at_the_step_limit(tmp_path: P
 LISTING = """
 import json, os, urllib.request
 body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).encode()
-request = urllib.request.Request(os.environ["TOOLEMU_MCP_URL"], body, {"Content-Type": "application/json"})
+request = urllib.request.Request(os.environ["TOOLEMU_MCP_URL"], body, {"Content-Type": "application/json", "Accept": "application/json"})
 print(len(json.load(urllib.request.urlopen(request))["result"]["tools"]))
 """
 

@@ -31,6 +31,7 @@ from pytest_toolemu.sessions.store import RunStore
 from tests.agents.http_service import Service
 from tests.agents.scene import opened, play, resolved_case, toolbox
 from tests.dialogue import landlady
+from tests.mcp.raw_client import HEADERS
 
 CHAT = """\
 url: {url}/chat
@@ -54,7 +55,7 @@ def use_tool(
     """Call a tool at an MCP address, as an agent does."""
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     body["params"] = {"name": name, "arguments": arguments or {"locker": "7"}}
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json", **headers})
+    request = urllib.request.Request(url, json.dumps(body).encode(), {**HEADERS, **headers})
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as response:
         return json.load(response)["result"]["structuredContent"]
 

@@ -42,7 +42,8 @@ def exchange(
     response = connection.getresponse()
     content = response.read()
     connection.close()
-    return response.status, json.loads(content) if content else None
+    is_json = response.headers.get("Content-Type", "").startswith("application/json")
+    return response.status, json.loads(content) if is_json and content else content.decode() or None
 
 
 async def post(url: str, body: Any, headers: dict[str, str] | None = None, **options: Any) -> tuple[int, Any]:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents import mcp
+from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.local_server import MAX_MESSAGE, local_server
 from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.core.engine import run_case

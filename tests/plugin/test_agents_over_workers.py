@@ -10,7 +10,7 @@ import json, os, sys, urllib.request
 def call(url, who):
     params = {"name": "Till_Look", "arguments": {"who": who}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "application/json"})) as response:
+    with urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "application/json", "Accept": "application/json"})) as response:
         return json.load(response)["result"]["structuredContent"]["balance"]
 
 if __name__ == "__main__":

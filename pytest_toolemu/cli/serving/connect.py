@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ async def _pass_on(url: str) -> None:
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
 
+    from pytest_toolemu.agents.mcp import first_cause
     from pytest_toolemu.errors import UsageError
 
     async with contextlib.AsyncExitStack() as stack:
@@ -39,7 +41,7 @@ async def _pass_on(url: str) -> None:
         try:
             client = await stack.enter_async_context(Client(streamable_http_client(url, http_client=http), cache=None))
         except Exception as error:
-            reason = first_cause(error)
+            reason = str(first_cause(error)) or type(first_cause(error)).__name__
             raise UsageError(f"{url} does not answer: {reason}; start 'toolemu serve' again") from None
 
         async def listed(_context: Any, _params: Any) -> Any:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from pytest_toolemu.agents.mcp.http_request import HttpRequest, HttpResponse
-from pytest_toolemu.authoring.importers.tool_sources.request_capture import RecordingEndpoint
+from pytest_toolemu.agents.mcp import started_server
+from pytest_toolemu.authoring.importers.tool_sources.request_capture import RecordingEndpoint, environment
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from tests.authoring.tool_sources.imports import PARAMETERS, toolemu
 from tests.usage_errors import message_of
@@ -62,25 +61,21 @@ def test_an_agent_that_sends_no_tools_gets_one_message(
     assert error.count("\n") == 0
 
 
-def answered(*requests: tuple[str, str, bytes]) -> tuple[RecordingEndpoint, list[HttpResponse], list[str]]:
+def answered(*requests: tuple[str, str, bytes]) -> tuple[RecordingEndpoint, list[httpx2.Response], list[str]]:
     """Return the endpoint after requests of (method, path below its URL, body), its responses, and recorded names."""
+    endpoint, server = RecordingEndpoint(), started_server()
+    url = server.open(endpoint)
+    responses = [httpx2.request(method, url + path, content=body) for method, path, body in requests]
+    server.close(url)
+    names = [tool.name for tool in endpoint.recorded.result()] if endpoint.recorded.done() else []
+    return endpoint, responses, names
 
-    async def send() -> tuple[RecordingEndpoint, list[HttpResponse], list[str]]:
-        endpoint = RecordingEndpoint()
-        environ = endpoint.environment(8123, {"NO_PROXY": "intranet", "OPENAI_API_KEY": "k"})
-        assert environ["NO_PROXY"] == "intranet,127.0.0.1"
-        assert (environ["OPENAI_API_KEY"], environ["ANTHROPIC_API_KEY"]) == ("k", "recorded-by-toolemu")
-        assert environ["OPENAI_BASE_URL"] == f"{environ['ANTHROPIC_BASE_URL']}/v1"
-        prefix = environ["ANTHROPIC_BASE_URL"].removeprefix("http://127.0.0.1:8123")
-        headers = {"host": "127.0.0.1:8123"}
-        responses = [
-            await endpoint.answer(HttpRequest(method, prefix + path, headers, body, True))
-            for method, path, body in requests
-        ]
-        names = [tool.name for tool in endpoint.recorded.result()] if endpoint.recorded.done() else []
-        return endpoint, responses, names
 
-    return asyncio.run(send())
+def test_a_program_gets_the_address_a_key_and_no_proxy() -> None:
+    environ = environment("http://127.0.0.1:8123/t", {"NO_PROXY": "intranet", "OPENAI_API_KEY": "k"})
+    assert environ["NO_PROXY"] == "intranet,127.0.0.1"
+    assert (environ["OPENAI_API_KEY"], environ["ANTHROPIC_API_KEY"]) == ("k", "recorded-by-toolemu")
+    assert environ["OPENAI_BASE_URL"] == f"{environ['ANTHROPIC_BASE_URL']}/v1" == "http://127.0.0.1:8123/t/v1"
 
 
 @pytest.mark.parametrize(
@@ -95,8 +90,8 @@ def answered(*requests: tuple[str, str, bytes]) -> tuple[RecordingEndpoint, list
 def test_requests_of_each_format_are_recorded_and_refused(offered: Any) -> None:
     _, (response,), names = answered(("POST", "/v1/chat/completions", json.dumps(offered).encode()))
     assert names == ["read_log"]
-    assert response.status is HTTPStatus.BAD_REQUEST
-    assert response.content["error"]["message"].startswith("toolemu has recorded the tools of this request")
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("toolemu has recorded the tools of this request")
 
 
 @pytest.mark.parametrize(
@@ -104,10 +99,10 @@ def test_requests_of_each_format_are_recorded_and_refused(offered: Any) -> None:
 )
 def test_requests_without_tools_are_counted_and_refused(body: bytes) -> None:
     endpoint, (response,), names = answered(("POST", "/v1/messages", body))
-    assert (endpoint.requests, names, response.status) == (1, [], HTTPStatus.BAD_REQUEST)
+    assert (endpoint.requests, names, response.status_code) == (1, [], 400)
 
 
 def test_other_requests_are_refused() -> None:
     endpoint, responses, _ = answered(("GET", "/v1/models", b""), ("POST", "x/v1/messages", b"{}"))
-    assert [response.status for response in responses] == [HTTPStatus.NOT_FOUND] * 2
+    assert [response.status_code for response in responses] == [404] * 2
     assert endpoint.requests == 0

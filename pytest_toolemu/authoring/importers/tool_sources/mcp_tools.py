@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from pytest_toolemu.agents.mcp import first_cause
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
 from pytest_toolemu.authoring.importers.tool_sources.bounded_http import require_allowed
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
@@ -34,7 +35,7 @@ _REMEDY: Final = "check that it is an MCP server"
 
 
 def tools_of_command(command: Sequence[str], seconds: float, version: str) -> PublishedToolkit:
-    """Start a server, return its tools, and end it with all its processes. Raise UsageError."""
+    """Start a server, return its tools, and end it. Raise UsageError if it does not list them."""
     require_sdk("serve", "toolemu toolkit import mcp")
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -72,9 +73,7 @@ def tools_of_url(
     return _listed(name, streamable_http_client(url, http_client=client), seconds, version, ending)
 
 
-def _listed(
-    name: str, transport: Any, seconds: float, version: str, ending: Callable[[], str]
-) -> PublishedToolkit:
+def _listed(name: str, transport: Any, seconds: float, version: str, ending: Callable[[], str]) -> PublishedToolkit:
     """Return all tools of a server, within a time limit in seconds. Raise UsageError if it does not list them.
 
     ``ending`` says what else is known about a server that does not answer, and what to do.
@@ -83,9 +82,7 @@ def _listed(
     try:
         return asyncio.run(_list(name, transport, seconds, version))
     except Exception as error:
-        cause: BaseException = error
-        while isinstance(cause, BaseExceptionGroup):  # of the SDK's tasks
-            cause = cause.exceptions[0]
+        cause = first_cause(error)
         if isinstance(cause, UsageError):
             raise cause from None
         if isinstance(cause, TimeoutError):
