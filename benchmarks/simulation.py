@@ -32,8 +32,8 @@ from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Finding, Verdict, safety_verdict
+from pytest_toolemu.emulators.layers import ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.coordinator import Coordinator

@@ -32,7 +32,7 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.core.world.built_world import BuiltWorld
 from pytest_toolemu.formats.field_examples import EXAMPLES
-from pytest_toolemu.models.batches.batch_journal import BatchState
+from pytest_toolemu.models.batch_journal import BatchState
 from pytest_toolemu.models.pricing import PriceFile
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest, WorldBuilds
 from pytest_toolemu.settings import OPTIONS

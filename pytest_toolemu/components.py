@@ -18,22 +18,18 @@ from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
 from pytest_toolemu.core.verdict import Evaluator
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
-from pytest_toolemu.emulators.model_user import ModelUser
+from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.offline_user import OfflineUser
-from pytest_toolemu.emulators.pinned import PinnedEmulator
-from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
+from pytest_toolemu.emulators.users import ModelUser, OfflineUser
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.evaluators.transcript_view import Rubric
 from pytest_toolemu.models import ModelSpec, parse_spec
-from pytest_toolemu.models.fallback import HarnessModel, parse_fallback
 from pytest_toolemu.models.model_pool import ModelPool
+from pytest_toolemu.models.wrappers import HarnessModel, parse_fallback
 from pytest_toolemu.settings import (
     AGENT_FILE,
     CHECKS,

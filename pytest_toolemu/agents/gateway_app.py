@@ -28,8 +28,7 @@ from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import ModelError, NotRunError, ReplayMissError
 from pytest_toolemu.formats.truncation import truncated
-from pytest_toolemu.models.endpoint import NO_CREDIT, retry_after
-from pytest_toolemu.models.rate_limit_headers import quotas
+from pytest_toolemu.models.endpoint import NO_CREDIT, quotas, retry_after
 from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.scheduling.adaptive_limit import Quota
 

@@ -19,7 +19,7 @@ from pytest_toolemu.core.run import CassetteUse, Identity, Origin, Run, RunSourc
 from pytest_toolemu.core.run_notes import NoteKind, RunNote, notes_of
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import PASSING, Outcome
-from pytest_toolemu.emulators.user_reply_checks import INVENTED, LEAK
+from pytest_toolemu.emulators.users import INVENTED, LEAK
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, Prices

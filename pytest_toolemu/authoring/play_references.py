@@ -12,12 +12,9 @@ from pytest_toolemu.core.run_spec import Limits
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
 from pytest_toolemu.core.trajectory import Step, Trajectory, json_text
 from pytest_toolemu.core.world.state_changes import apply_changes
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.offline_user import OfflineUser
-from pytest_toolemu.emulators.pinned import PinnedEmulator
-from pytest_toolemu.emulators.rows import RowsEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
+from pytest_toolemu.emulators.users import OfflineUser
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, WorldError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 

@@ -15,7 +15,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.cost_estimate.forecast import Forecast
     from pytest_toolemu.components import Components
-    from pytest_toolemu.models.batches.batched_model import Batches
+    from pytest_toolemu.models.batch_queue import Batches
     from pytest_toolemu.models.endpoint import Endpoint
     from pytest_toolemu.settings import Settings
 

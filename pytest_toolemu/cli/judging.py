@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.case_vocabulary import Metric
     from pytest_toolemu.core.run import Run
     from pytest_toolemu.core.verdict import Evaluator
-    from pytest_toolemu.models.batches.batch_journal import BatchState
-    from pytest_toolemu.models.batches.batched_model import Batches
+    from pytest_toolemu.models.batch_journal import BatchState
+    from pytest_toolemu.models.batch_queue import Batches
     from pytest_toolemu.models.pricing import Cost
     from pytest_toolemu.sessions.manifest_records import Manifest
     from pytest_toolemu.sessions.store import RunStore
@@ -288,7 +288,7 @@ class JudgingCommand:
                     "name another folder with --to"
                 )
             return new_store(self.settings, self.sessions, judges, to, keep, current_cases, runs)
-        from pytest_toolemu.models.batches.batch_journal import BatchJournal
+        from pytest_toolemu.models.batch_journal import BatchJournal
 
         command = self._hash(judges, keep, current_cases)
         with nullcontext() if to else _alone(self.settings):
@@ -328,7 +328,7 @@ class JudgingCommand:
 
         Without one, name the folders with unfinished batches of other commands that judge the same sessions.
         """
-        from pytest_toolemu.models.batches.batch_journal import STATE
+        from pytest_toolemu.models.batch_journal import STATE
 
         others, judged = [], {path.absolute() for path in self.sessions}
         for path in sorted(Path(self.settings.run_dir).glob(f"2*-*/{STATE}"), reverse=True):
@@ -362,7 +362,7 @@ class JudgingCommand:
 
 def _new_batches(settings: Settings) -> Batches:
     from pytest_toolemu.formats.visible_text import in_log
-    from pytest_toolemu.models.batches.batched_model import Batches
+    from pytest_toolemu.models.batch_queue import Batches
     from pytest_toolemu.scheduling.budget import Budget
 
     def report(line: str) -> None:
@@ -379,7 +379,7 @@ def _alone(settings: Settings) -> Iterator[None]:
     """
     from pytest_toolemu.formats.files.file_lock import lock_file
     from pytest_toolemu.formats.files.private_folders import make_folder
-    from pytest_toolemu.models.batches.batch_journal import unlockable
+    from pytest_toolemu.models.batch_journal import unlockable
 
     folder = Path(settings.run_dir)
     try:
@@ -410,14 +410,14 @@ def _sources(folder: Path) -> list[Path]:
 
 
 def _unfinished(folder: Path) -> BatchState | None:
-    from pytest_toolemu.models.batches.batch_journal import read_state
+    from pytest_toolemu.models.batch_journal import read_state
 
     state = read_state(folder)
     return state if state is not None and not state.finished else None
 
 
 def _about(subject: str, job: Job[T]) -> Job[T]:
-    from pytest_toolemu.models.batches.batch_journal import SUBJECT
+    from pytest_toolemu.models.batch_journal import SUBJECT
 
     async def with_subject() -> T:
         SUBJECT.set(subject)

@@ -13,8 +13,8 @@ from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
-    from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldBuild
-    from pytest_toolemu.models.fallback import HarnessModel
+    from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldBuild
+    from pytest_toolemu.models.wrappers import HarnessModel
     from pytest_toolemu.settings import Settings
 
 worlds = typer.Typer(no_args_is_help=True, help="Build worlds of cases: rows that a model writes and code proves.")
@@ -42,8 +42,7 @@ def build(
     from pytest_toolemu.authoring.find_files import find
     from pytest_toolemu.cli.common import model_settings, run_concurrently, with_components
     from pytest_toolemu.core.case_loading import load_case
-    from pytest_toolemu.emulators.world_builder import declared_plans
-    from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldStage, by_case
+    from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldStage, by_case, declared_plans
     from pytest_toolemu.errors import UsageError
 
     settings = model_settings(concurrency)

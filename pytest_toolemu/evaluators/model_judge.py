@@ -15,9 +15,9 @@ from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS, Findi
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.evaluators.transcript_view import DIALOGUE, KNOWLEDGE, MATERIAL, Rubric, material, user_knowledge
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.models.fallback import HarnessModel
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object, nullable
 from pytest_toolemu.models.structured_output import ask_structured
+from pytest_toolemu.models.wrappers import HarnessModel
 
 
 @dataclass(frozen=True)

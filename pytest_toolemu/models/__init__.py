@@ -12,12 +12,11 @@ from urllib.parse import urlsplit
 
 from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.formats.yaml_document import closest
-from pytest_toolemu.models.batches.batch_endpoint import BatchableModel
-from pytest_toolemu.models.endpoint import Endpoint, EndpointAddress, RemoteModel
-from pytest_toolemu.models.proxies import proxy_of
-from pytest_toolemu.models.replay_only import ReplayOnlyModel
+from pytest_toolemu.models.batch_journal import BatchableModel
+from pytest_toolemu.models.endpoint import Endpoint, EndpointAddress, RemoteModel, proxy_of
 from pytest_toolemu.models.sdk_versions import import_failed, require_sdk
 from pytest_toolemu.models.spec import ModelSpec, Parameters, ServedEndpoint, check_url, parse_spec
+from pytest_toolemu.models.wrappers import ReplayOnlyModel
 from pytest_toolemu.settings import OFFICIAL_URLS
 
 __all__ = [

@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -19,13 +22,12 @@ from pytest_toolemu.core.messages import Model
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.truncation import truncated
-from pytest_toolemu.models.proxies import proxy_of
-from pytest_toolemu.models.rate_limit_headers import quotas
 from pytest_toolemu.models.spec import ModelSpec
 from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 if TYPE_CHECKING:
     import httpx2
+
 
 T = TypeVar("T")
 
@@ -251,3 +253,76 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         except ValueError:
             pass
     return None
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy: its address without credentials, the variable that names it, and the host of the request."""
+
+    address: str
+    variable: str
+    host: str
+
+    @property
+    def remedy(self) -> str:
+        """What to do if the proxy does not work."""
+        return f"check {self.variable}, or add {self.host} to NO_PROXY"
+
+
+def proxy_of(url: str) -> Proxy | None:
+    """Return the proxy that HTTP clients take from the environment for this URL; None for a direct connection."""
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    proxies = getproxies()
+    scheme = parts.scheme if parts.scheme in proxies else "all"
+    if scheme not in proxies or not proxies[scheme] or proxy_bypass(host):
+        return None
+    variable = next((name for name in os.environ if name.lower() == f"{scheme}_proxy"), f"the system's {scheme} proxy")
+    return Proxy(_without_credentials(proxies[scheme]), variable, host)
+
+
+def _without_credentials(address: str) -> str:
+    parts = urlsplit(address if "://" in address else f"http://{address}")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+# Headers with the remaining amount, the limit, and the time when the bucket is full again.
+_HEADERS: Final = (
+    ("x-ratelimit-remaining-{}", "x-ratelimit-limit-{}", "x-ratelimit-reset-{}"),
+    ("anthropic-ratelimit-{}-remaining", "anthropic-ratelimit-{}-limit", "anthropic-ratelimit-{}-reset"),
+)
+_PART: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|h|m|s)")
+_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def quotas(headers: Mapping[str, str]) -> tuple[Quota | None, Quota | None]:
+    """Return the quotas of requests and of tokens; None if the headers are missing or cannot be read."""
+    # The headers of the HTTP library are searched one by one for each name, and most responses have none of these.
+    by_name = {name.lower(): value for name, value in headers.items()}
+    return _quota(by_name, "requests"), _quota(by_name, "tokens")
+
+
+def _quota(headers: Mapping[str, str], unit: str) -> Quota | None:
+    for names in _HEADERS:
+        remaining, limit, reset = (headers.get(name.format(unit)) for name in names)
+        if remaining is None:
+            continue
+        try:
+            amount, capacity = float(remaining), float(limit or remaining)
+            until_full = _seconds(reset or "0s")
+        except ValueError:
+            continue
+        return Quota(max(0.0, amount), max(0.0, until_full) / max(1.0, capacity - amount))
+    return None
+
+
+def _seconds(text: str) -> float:
+    """Read a duration as OpenAI writes it (``6m0s``, ``20ms``), plain seconds, or a time as Anthropic writes it."""
+    if re.fullmatch(rf"(?:{_PART.pattern})+", text):
+        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    try:
+        return float(text)
+    except ValueError:
+        return datetime.fromisoformat(text).timestamp() - time.time()

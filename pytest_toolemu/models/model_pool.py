@@ -20,12 +20,10 @@ from pytest_toolemu.models import (
     parse_spec,
     preflight,
 )
-from pytest_toolemu.models.batches.batched_model import Batches
-from pytest_toolemu.models.budgeted import BudgetedModel
-from pytest_toolemu.models.fallback import FallbackModel, HarnessModel, parse_fallback
+from pytest_toolemu.models.batch_queue import Batches
 from pytest_toolemu.models.pricing import Price, Prices
-from pytest_toolemu.models.rate_limiter import LocalRateLimiter, RateLimiter
-from pytest_toolemu.models.retrying import RetryingModel
+from pytest_toolemu.models.retrying import LocalRateLimiter, RateLimiter, RetryingModel
+from pytest_toolemu.models.wrappers import BudgetedModel, FallbackModel, HarnessModel, parse_fallback
 from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
 from pytest_toolemu.settings import Settings, fallback_parts
 

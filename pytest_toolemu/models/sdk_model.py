@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
+import ssl
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import httpx2
 
 from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.formats.redaction import redact_json, secrets
-from pytest_toolemu.models.batches.batch_endpoint import BatchAccess
 from pytest_toolemu.models.capabilities import Body, Capabilities
-from pytest_toolemu.models.client_pool import ClientPool
 from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing
 from pytest_toolemu.models.spec import Parameters, model_identity
 from pytest_toolemu.scheduling.adaptive_limit import Quota
@@ -46,6 +50,72 @@ class SdkClient(Protocol):
 
 
 C = TypeVar("C", bound=SdkClient)
+
+
+class Closable(Protocol):
+    """An SDK's client."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+Client = TypeVar("Client", bound=Closable)
+
+
+class ClientPool(Generic[Client]):
+    """Clients created by ``make`` as needed; ``clock`` counts seconds.
+
+    ``make`` gets the shared SSL context for the HTTP client's ``verify``.
+    """
+
+    def __init__(self, make: Callable[[Any], Client], clock: Callable[[], float] = time.monotonic) -> None:
+        self._make = make
+        self._clock = clock
+        self._pools = [_Pool(make(ssl_context()))]
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncIterator[Client]:
+        """Lend the first client that has room for one more request."""
+        pool = next((pool for pool in self._pools if pool.in_flight < REQUESTS_PER_CLIENT), None)
+        if pool is None:
+            pool = _Pool(self._make(ssl_context()))
+            self._pools.append(pool)
+        pool.in_flight += 1
+        try:
+            await self._drop_idle()
+            yield pool.client
+        finally:
+            pool.in_flight -= 1
+            pool.used = self._clock()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(*(pool.client.close() for pool in self._pools), return_exceptions=True)
+
+    async def _drop_idle(self) -> None:
+        now = self._clock()
+        while len(self._pools) > 1 and not self._pools[-1].in_flight and now - self._pools[-1].used > _IDLE_SECONDS:
+            await self._pools.pop().client.close()
+
+
+@dataclass(frozen=True)
+class BatchAccess(Generic[C]):
+    """How the batches of a model are reached.
+
+    ``read_reply`` reads the response to a single request, ``errors`` is the base class of the SDK's errors, and
+    ``seconds`` limits each request to the batch API.
+    """
+
+    address: EndpointAddress
+    clients: ClientPool[C]
+    read_reply: Callable[[httpx2.Response], Reply]
+    errors: type[Exception]
+    seconds: float
+
+    async def send(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
+        """Return what ``read`` makes of the response to a request of the SDK. ModelError if the request fails."""
+        return await self.address.send(request, read, self.errors, self.seconds)
 
 
 class SdkModel(ABC, Generic[C]):
@@ -126,3 +196,23 @@ class SdkModel(ABC, Generic[C]):
 
     async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
         return await self._address.send(request, read, self.errors, min(self._parameters.timeout, ROUTE_SECONDS))
+
+
+REQUESTS_PER_CLIENT: Final = 8
+"""Requests in flight that share one client."""
+
+# Seconds after which an unused client is closed: its own pool drops idle connections only when it is used.
+_IDLE_SECONDS: Final = 15.0
+
+
+@functools.cache
+def ssl_context() -> ssl.SSLContext:
+    """Return the SSL context that all clients of this process share, because loading the certificates takes long."""
+    return httpx2.create_ssl_context()
+
+
+@dataclass
+class _Pool(Generic[Client]):
+    client: Client
+    in_flight: int = 0
+    used: float = 0.0

@@ -30,7 +30,7 @@ from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import too_deep
-from pytest_toolemu.models.fallback import HarnessModel, models_in_turn
+from pytest_toolemu.models.wrappers import HarnessModel, models_in_turn
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.case import ResolvedCase
     from pytest_toolemu.core.references import Trap
     from pytest_toolemu.core.run import CassetteUse
-    from pytest_toolemu.emulators.world_stage import PlannedWorld
+    from pytest_toolemu.emulators.world_builder import PlannedWorld
     from pytest_toolemu.sessions.manifest_records import PlannedCase, ShardManifest
 
 

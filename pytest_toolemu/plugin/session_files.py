@@ -13,8 +13,8 @@ from pytest_toolemu.plugin.session import ToolemuSession
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
     from pytest_toolemu.core.dataset import Edition
-    from pytest_toolemu.models.cassettes.directory import CassetteDirectory
-    from pytest_toolemu.models.cassettes.usage_report import CassetteReport
+    from pytest_toolemu.models.cassette_files import CassetteDirectory
+    from pytest_toolemu.models.cassette_recorder import CassetteReport
     from pytest_toolemu.models.pricing import Prices
     from pytest_toolemu.sessions.manifest_records import WorldBuilds
     from pytest_toolemu.sessions.resume import ResumableSessions
@@ -68,7 +68,7 @@ class SessionFiles:
         chosen = self._session.settings.recording
         if chosen is None:
             return None
-        from pytest_toolemu.models.cassettes.directory import CassetteDirectory
+        from pytest_toolemu.models.cassette_files import CassetteDirectory
 
         mode, folder = chosen
         return CassetteDirectory(self._session.config.rootpath / folder, mode)
@@ -81,7 +81,7 @@ class SessionFiles:
         """Return what all processes have used of the cassettes so far; None if there are no cassettes."""
         if self.cassettes is None:
             return None
-        from pytest_toolemu.models.cassettes.usage_report import report_on
+        from pytest_toolemu.models.cassette_recorder import report_on
 
         uses = [run.recording for run in self._session.run_summaries.values() if run.recording]
         uses += self._session.cassette_uses

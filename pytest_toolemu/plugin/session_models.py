@@ -14,8 +14,7 @@ from pytest_toolemu.settings import fallback_parts, judge_models, provider_of
 if TYPE_CHECKING:
     from pytest_toolemu.components import Components
     from pytest_toolemu.models import ServedEndpoint
-    from pytest_toolemu.models.vllm.fleet import ServerFleet
-    from pytest_toolemu.models.vllm.server import VllmServer
+    from pytest_toolemu.models.vllm_servers import ServerFleet, VllmServer
     from pytest_toolemu.plugin.execution.permits import Permits
     from pytest_toolemu.scheduling.transport import Transport
     from pytest_toolemu.scheduling.worker import WorkerScheduler

@@ -17,7 +17,7 @@ from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, UserReply
 from pytest_toolemu.core.world.state_changes import StateChange, StateEdit
 from pytest_toolemu.core.world.world import World
-from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator
+from pytest_toolemu.emulators.layers import WrapperEmulator
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.ui.play import PERSON, AnswerMove, CallMove, ForkPoint, Move, Play, SayMove
 

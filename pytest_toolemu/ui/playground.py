@@ -19,11 +19,8 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
 from pytest_toolemu.core.world.built_world import per_call
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.pinned import PinnedEmulator
-from pytest_toolemu.emulators.rows import RowsEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.models.model_pool import ModelPool
 from pytest_toolemu.models.pricing import Prices

@@ -16,8 +16,8 @@ from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
+from pytest_toolemu.emulators.layers import ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from tests.agents.scene import resolved_case
 
 CASES = 64

@@ -25,12 +25,11 @@ from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import NotRunError, UsageError
-from pytest_toolemu.models.budgeted import BudgetedModel
-from pytest_toolemu.models.cassettes.directory import CassetteDirectory
-from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
+from pytest_toolemu.models.cassette_files import CassetteDirectory
+from pytest_toolemu.models.cassette_recorder import CassetteRecorder
 from pytest_toolemu.models.endpoint import RemoteModel
-from pytest_toolemu.models.rate_limiter import LocalRateLimiter
-from pytest_toolemu.models.retrying import RetryingModel
+from pytest_toolemu.models.retrying import LocalRateLimiter, RetryingModel
+from pytest_toolemu.models.wrappers import BudgetedModel
 from pytest_toolemu.scheduling.budget import Budget
 from pytest_toolemu.settings import RecordMode
 from tests.agents.http_service import Service

@@ -20,8 +20,7 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
-from pytest_toolemu.emulators.pinned import PinnedEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
+from pytest_toolemu.emulators.layers import PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.sessions.store import RunStore, record_text
 from tests.plugin.conftest import TOOLKIT

@@ -16,12 +16,9 @@ from pytest_toolemu.core.case_loading import case_id
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.offline_user import OfflineUser
-from pytest_toolemu.emulators.pinned import PinnedEmulator
-from pytest_toolemu.emulators.rows import RowsEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
+from pytest_toolemu.emulators.users import OfflineUser
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from tests.benchmark.shipped_cases import PATHS, shipped_case
 

@@ -21,11 +21,8 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent
 from pytest_toolemu.core.toolkit import benchmark_folder
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.pinned import PinnedEmulator
-from pytest_toolemu.emulators.rows import RowsEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from tests.benchmark.shipped_cases import PATHS, shipped_case, shipped_cases
 

@@ -22,7 +22,7 @@ from pytest_toolemu.cli.judging import LOCK
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.files.file_lock import lock_file
-from pytest_toolemu.models.batches import batch_journal, batch_queue, batch_sender
+from pytest_toolemu.models import batch_journal, batch_queue
 from tests.calibration.conftest import Desk
 from tests.calibration.judges import judging, right
 from tests.loopback.batches import Fate, LoopbackBatch
@@ -44,7 +44,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         lengths.append(seconds)
         await asyncio.sleep(0)
 
-    for module in (batch_queue, batch_sender):
+    for module in (batch_queue, batch_queue):
         monkeypatch.setattr(module, "sleep", pause)
     return lengths
 
@@ -185,7 +185,7 @@ def interrupted_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
             signal.raise_signal(signal.SIGINT)
         await asyncio.sleep(0)
 
-    for module in (batch_queue, batch_sender):
+    for module in (batch_queue, batch_queue):
         monkeypatch.setattr(module, "sleep", pause)
 
 

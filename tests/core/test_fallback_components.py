@@ -15,8 +15,8 @@ from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.models.fallback import FallbackModel, models_in_turn
 from pytest_toolemu.models.model_pool import ModelPool
+from pytest_toolemu.models.wrappers import FallbackModel, models_in_turn
 from pytest_toolemu.settings import AgentConfig, Settings, is_model
 from pytest_toolemu.settings.component_names import ComponentNames
 from tests.emulators.resolved_cases import trajectory

@@ -13,11 +13,9 @@ from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, rehearse
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from tests.emulators.resolved_cases import trajectory
 from tests.scripted_model import ScriptedModel

@@ -14,7 +14,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import SimulatedUser, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
-from pytest_toolemu.emulators.offline_user import OfflineUser
+from pytest_toolemu.emulators.users import OfflineUser
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 
 TOOLKIT = """

@@ -8,8 +8,7 @@ from pathlib import Path
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate.forecast import Forecast, forecast
 from pytest_toolemu.core.toolbox import SimulatedUser
-from pytest_toolemu.emulators.model_user import ModelUser
-from pytest_toolemu.emulators.offline_user import OfflineUser
+from pytest_toolemu.emulators.users import ModelUser, OfflineUser
 from tests.dialogue.landlady import rent, spec
 from tests.scripted_model import ScriptedModel
 

@@ -12,8 +12,7 @@ from pytest_toolemu.analysis.rejudge import fingerprint, trajectory_of
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Call, Trajectory, UserReply
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
-from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.evaluators.transcript_view import Rubric, transcript

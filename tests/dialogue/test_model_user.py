@@ -10,8 +10,7 @@ import pytest
 from pytest_toolemu.analysis.run_summary import RunSummary, summary_of
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.emulators.model_user import ModelUser
-from pytest_toolemu.emulators.offline_user import OfflineUser
+from pytest_toolemu.emulators.users import ModelUser, OfflineUser
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.reporting.summary_table import conversation_notes
 from pytest_toolemu.settings import Settings

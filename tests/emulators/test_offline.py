@@ -8,9 +8,8 @@ import pytest
 from pytest_toolemu.core.toolkit import Tool, Toolkit, benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.trajectory import Trajectory, json_text
+from pytest_toolemu.emulators.layers import PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.pinned import PinnedEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.formats.json_schema import violations
 from tests.emulators.resolved_cases import act, record, tool, trajectory

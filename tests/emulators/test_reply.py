@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.emulators.reply import read_reply, reply_schema
+from pytest_toolemu.emulators.simulated import read_reply, reply_schema
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.models.strict_schema import satisfies_strict, to_strict, without_nulls
 from tests.emulators.resolved_cases import TEXT, contacts, listed, record, tool

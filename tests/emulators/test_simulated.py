@@ -9,10 +9,8 @@ import pytest
 from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
-from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.simulated import Mode, SimulatedEmulator, secret_code
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from pytest_toolemu.formats.visible_text import quoted
 from tests.emulators.resolved_cases import act, call, trajectory

@@ -7,10 +7,8 @@ import pytest
 
 from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.pinned import PinnedEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError
 from tests.emulators.resolved_cases import TEXT, Fixed, act, record, tool, trajectory, unreachable
 

@@ -17,8 +17,8 @@ from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
+from pytest_toolemu.emulators.layers import ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError
 from tests.adapters.framework_case import BAD_ARGUMENTS, ENDLESS, SCRIPT, Turn, lockers
 from tests.adapters.openai_agents_model import scripted

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from pytest_toolemu.models.client_pool import REQUESTS_PER_CLIENT, ClientPool
+from pytest_toolemu.models.sdk_model import REQUESTS_PER_CLIENT, ClientPool
 
 
 class Client:

@@ -20,10 +20,10 @@ from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.errors import InconclusiveError, ModelError, NotRunError, UsageError
 from pytest_toolemu.evaluators.model_judge import SCHEMAS, JudgeEvaluator
-from pytest_toolemu.models.cassettes.directory import CassetteDirectory
-from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
-from pytest_toolemu.models.fallback import FallbackModel, model_names, parse_fallback
+from pytest_toolemu.models.cassette_files import CassetteDirectory
+from pytest_toolemu.models.cassette_recorder import CassetteRecorder
 from pytest_toolemu.models.structured_output import StructuredReply, ask, ask_structured
+from pytest_toolemu.models.wrappers import FallbackModel, model_names, parse_fallback
 from tests.emulators.resolved_cases import call, trajectory
 from tests.emulators.test_simulated import ANNA
 from tests.emulators.test_simulated import reply as emulated

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pytest_toolemu.models.rate_limit_headers import quotas
+from pytest_toolemu.models.endpoint import quotas
 from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 

@@ -13,7 +13,7 @@ from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.core.messages import ModelRequest, ReplySchema
 from pytest_toolemu.core.toolkit import Tool, callable_tools
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.emulators.reply import reply_schema
+from pytest_toolemu.emulators.simulated import reply_schema
 from pytest_toolemu.evaluators.model_judge import SCHEMAS
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.models.anthropic import output_schema

@@ -229,7 +229,7 @@ def _preload() -> None:
             with contextlib.suppress(ModuleNotFoundError):
                 importlib.import_module(name)
     with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module("pytest_toolemu.models.client_pool").ssl_context()
+        importlib.import_module("pytest_toolemu.models.sdk_model").ssl_context()
     caches.keep_metadata()
     caches.keep_names()
     caches.keep_default_plugins()

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.models.cassettes.file_format import Cassette, decode, encode
-from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest
+from pytest_toolemu.models.cassette_files import Cassette, CassetteEntry, CassetteRequest, decode, encode
 
 MODEL = {"provider": "openai", "name": "gpt-4o", "base_url": None, "temperature": 0.0, "max_tokens": None}
 TEXTS = [

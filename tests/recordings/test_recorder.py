@@ -12,8 +12,8 @@ import pytest
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec, Usage
 from pytest_toolemu.core.run import CassetteUse
 from pytest_toolemu.errors import ModelError, ReplayMissError, UsageError
-from pytest_toolemu.models.cassettes.directory import CassetteDirectory
-from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
+from pytest_toolemu.models.cassette_files import CassetteDirectory
+from pytest_toolemu.models.cassette_recorder import CassetteRecorder
 from pytest_toolemu.settings import RecordMode
 
 ITEM = "cases/anna.toolemu.yaml::anna[gpt-4o]"

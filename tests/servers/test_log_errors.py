@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.models.vllm.log_errors import causes, last_line
+from pytest_toolemu.models.vllm_servers import causes, last_line
 from tests.servers.stand_in import DEATH, FAILURE
 
 

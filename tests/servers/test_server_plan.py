@@ -9,9 +9,7 @@ import pytest
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.spec import parse_spec
-from pytest_toolemu.models.vllm.gpus import GpuShare, split, visible
-from pytest_toolemu.models.vllm.plan import ServerPlan, plan_servers
-from pytest_toolemu.models.vllm.tool_call_parsers import tool_parser
+from pytest_toolemu.models.vllm_plan import GpuShare, ServerPlan, plan_servers, split_gpus, tool_parser, visible_gpus
 
 
 def served(*names: str, arguments: str = "", adapters: tuple[str, ...] = (), tools: bool = True) -> list[ServerPlan]:
@@ -177,16 +175,16 @@ def test_a_folder_without_an_adapter_is_an_error(tmp_path: Path, content: object
 
 
 def test_with_one_server_or_no_gpu_nothing_is_divided() -> None:
-    assert split({"a": 2}, ["0", "1", "2"]) == {"a": GpuShare()}
-    assert split({"a": 1, "b": 1}, []) == {"a": GpuShare(), "b": GpuShare()}
+    assert split_gpus({"a": 2}, ["0", "1", "2"]) == {"a": GpuShare()}
+    assert split_gpus({"a": 1, "b": 1}, []) == {"a": GpuShare(), "b": GpuShare()}
 
 
 def test_each_server_gets_its_own_gpus_in_the_order_of_the_models() -> None:
-    assert split({"a": 2, "b": 1}, ["3", "5", "7"]) == {"a": GpuShare(("3", "5")), "b": GpuShare(("7",))}
+    assert split_gpus({"a": 2, "b": 1}, ["3", "5", "7"]) == {"a": GpuShare(("3", "5")), "b": GpuShare(("7",))}
 
 
 def test_too_few_gpus_are_shared_evenly() -> None:
-    assert split({"a": 1, "b": 1, "c": 1}, ["0", "1"]) == {
+    assert split_gpus({"a": 1, "b": 1, "c": 1}, ["0", "1"]) == {
         "a": GpuShare(("0",), 0.45),
         "b": GpuShare(("1",)),
         "c": GpuShare(("0",), 0.45),
@@ -195,7 +193,7 @@ def test_too_few_gpus_are_shared_evenly() -> None:
 
 def test_too_few_gpus_for_a_server_that_needs_several_are_an_error() -> None:
     with pytest.raises(UsageError) as caught:
-        split({"a": 2, "b": 1}, ["0", "1"])
+        split_gpus({"a": 2, "b": 1}, ["0", "1"])
     assert str(caught.value) == (
         "the models of this session need 3 GPUs (a 2, b 1), but 2 are visible; ask for fewer with "
         "--tensor-parallel-size in --toolemu-vllm-args, or serve one elsewhere (MODEL@URL)"
@@ -213,12 +211,12 @@ def test_visible_gpus_are_read_from_the_environment_or_nvidia_smi(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvidia_smi(tmp_path, "0\n1", monkeypatch)
-    assert visible({}) == ("0", "1")
-    assert visible({"CUDA_VISIBLE_DEVICES": "GPU-1a, GPU-2b"}) == ("GPU-1a", "GPU-2b")
-    assert visible({"CUDA_VISIBLE_DEVICES": ""}) == ()
+    assert visible_gpus({}) == ("0", "1")
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "GPU-1a, GPU-2b"}) == ("GPU-1a", "GPU-2b")
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == ()
 
 
 @pytest.mark.parametrize("text", ["No devices were found", ""])
 def test_without_nvidia_smi_no_gpu_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     nvidia_smi(tmp_path, text, monkeypatch)
-    assert visible({}) == ()
+    assert visible_gpus({}) == ()

@@ -29,8 +29,7 @@ from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
-from pytest_toolemu.models.cassettes.file_format import Cassette, decode, encode
-from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest
+from pytest_toolemu.models.cassette_files import Cassette, CassetteEntry, CassetteRequest, decode, encode
 from pytest_toolemu.sessions.manifest_records import GpuMetrics, Manifest, ServerMetrics, ServerRecord, ShardManifest
 from pytest_toolemu.sessions.shard_assignment import ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import RunStore, item_mark

@@ -15,7 +15,7 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.world.state_changes import StateEdit
-from pytest_toolemu.emulators.rows import RowsEmulator
+from pytest_toolemu.emulators.layers import RowsEmulator
 from pytest_toolemu.emulators.simulated import Mode, SimulatedEmulator
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.formats.json_schema import conforms

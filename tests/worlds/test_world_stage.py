@@ -17,8 +17,7 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.messages import ModelRequest
 from pytest_toolemu.core.messages import Reply as ModelReply
 from pytest_toolemu.core.world.built_world import write_world
-from pytest_toolemu.emulators.world_builder import build_world
-from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldStage
+from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldStage, build_world
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.scheduling.request_limits import LIMIT
 from pytest_toolemu.settings import AgentConfig, resolve

@@ -24,11 +24,8 @@ from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_notes import RunNote, notes_of
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.verdict import PASSING, STAGE_NAMES, CascadeRecord, Evaluator
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.pinned import PinnedEmulator
-from pytest_toolemu.emulators.rows import RowsEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.formats.yaml_document import Record

@@ -21,13 +21,10 @@ from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, Re
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, json_text
 from pytest_toolemu.core.verdict import Evaluator
-from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, RowsEmulator, ValidatedEmulator, WrapperEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
-from pytest_toolemu.emulators.wrapper_emulator import WrapperEmulator
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.model_judge import SCHEMAS, JudgeEvaluator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_toolemu.core.messages import Message, ReplySchema
 from pytest_toolemu.core.toolbox import SimulatedUser
 from pytest_toolemu.core.trajectory import Trajectory, UserReply
-from pytest_toolemu.emulators.model_user import SCHEMA, ModelUser
+from pytest_toolemu.emulators.users import SCHEMA, ModelUser
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from pytest_toolemu.core.identity import model_label
 from pytest_toolemu.core.messages import Model
 from pytest_toolemu.emulators.world_builder import builder_messages, declared_plans, reply_schema
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.models.fallback import HarnessModel, models_in_turn
+from pytest_toolemu.models.wrappers import HarnessModel, models_in_turn
 
 # Characters of a reply with six to fourteen rows in the main table, and of an earlier scenario.
 _REPLY: Final = 3000

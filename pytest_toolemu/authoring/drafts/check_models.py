@@ -16,8 +16,8 @@ from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator
 from pytest_toolemu.core.verdict import PASSING, Evaluator
-from pytest_toolemu.models.cassettes.directory import CassetteDirectory
-from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
+from pytest_toolemu.models.cassette_files import CassetteDirectory
+from pytest_toolemu.models.cassette_recorder import CassetteRecorder
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema, Us
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import InconclusiveError, UsageError
 from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.models.cassettes.directory import CassetteDirectory
-from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
+from pytest_toolemu.models.cassette_files import CassetteDirectory
+from pytest_toolemu.models.cassette_recorder import CassetteRecorder
 from pytest_toolemu.models.structured_output import ask_structured
 
 T = TypeVar("T")

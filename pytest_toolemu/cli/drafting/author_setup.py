@@ -48,7 +48,7 @@ def with_author(
     from pytest_toolemu.cli.common import with_model
     from pytest_toolemu.errors import NotRunError, UsageError
     from pytest_toolemu.formats.visible_text import visible
-    from pytest_toolemu.models.cassettes.directory import CassetteDirectory
+    from pytest_toolemu.models.cassette_files import CassetteDirectory
 
     if drafts.exists() and not drafts.is_dir():
         raise UsageError(f"{drafts}: is not a folder, so it cannot hold drafts; name a folder with --into")

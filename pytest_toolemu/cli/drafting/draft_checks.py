@@ -113,7 +113,7 @@ def _models(
     from pytest_toolemu.authoring.drafts.check_models import CheckModels, TrialAgent
     from pytest_toolemu.core.run_spec import Limits
     from pytest_toolemu.evaluators.checks import with_checks
-    from pytest_toolemu.models.cassettes.directory import CassetteDirectory
+    from pytest_toolemu.models.cassette_files import CassetteDirectory
     from pytest_toolemu.settings import AgentConfig
 
     by_metric = {metric: components.evaluators(None, metric) for metric in METRICS} if judge else {}

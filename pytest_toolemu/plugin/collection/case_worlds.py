@@ -17,7 +17,7 @@ from pytest_toolemu.settings import Settings
 from pytest_toolemu.settings.option import folder_and_count
 
 if TYPE_CHECKING:
-    from pytest_toolemu.emulators.world_stage import PlannedWorld
+    from pytest_toolemu.emulators.world_builder import PlannedWorld
 
 
 def set_case(item: pytest.Item, resolved_case: ResolvedCase) -> None:
@@ -48,7 +48,7 @@ def _planned_world(resolved_case: ResolvedCase, settings: Settings, trial: int) 
     """Return the built world for a trial; None if the case is not to be run in one."""
     if settings.world != "built" or not any(kit.entities for kit in resolved_case.toolkits):
         return None
-    from pytest_toolemu.emulators.world_stage import PlannedWorld
+    from pytest_toolemu.emulators.world_builder import PlannedWorld
 
     if settings.worlds is None:
         raise UsageError(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldBuild, WorldStage, by_case
+from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldBuild, WorldStage, by_case
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.models.fallback import HarnessModel, model_names
+from pytest_toolemu.models.wrappers import HarnessModel, model_names
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.plugin.session import PLANNED_WORLD, relative_path

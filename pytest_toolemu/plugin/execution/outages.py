@@ -14,7 +14,7 @@ from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import ErrorInfo, Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
-from pytest_toolemu.models.fallback import FallbackModel
+from pytest_toolemu.models.wrappers import FallbackModel
 from pytest_toolemu.plugin.session import relative_path
 from pytest_toolemu.scheduling.coordinator_messages import ProviderFailed, ProviderSucceeded, SessionHalted
 

@@ -8,8 +8,8 @@ from pytest_toolemu.analysis.run_summary import agent_name
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.models.cassettes.directory import CassetteDirectory
-from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
+from pytest_toolemu.models.cassette_files import CassetteDirectory
+from pytest_toolemu.models.cassette_recorder import CassetteRecorder
 from pytest_toolemu.plugin.execution import outages
 from pytest_toolemu.plugin.execution.agent_usage import AgentUsageMeter
 from pytest_toolemu.plugin.services import Services

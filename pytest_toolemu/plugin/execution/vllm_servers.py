@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_toolemu.components import Components
-from pytest_toolemu.models.vllm.fleet import ServerFleet
-from pytest_toolemu.models.vllm.plan import plan_servers
+from pytest_toolemu.models.vllm_plan import plan_servers
+from pytest_toolemu.models.vllm_servers import ServerFleet
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.session import relative_path
 from pytest_toolemu.settings import Settings
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_toolemu.models.vllm.server import VllmServer
+    from pytest_toolemu.models.vllm_servers import VllmServer
 
 # How often a server that is starting has a line of its own if the output is not a terminal, in seconds.
 _HEARTBEAT: Final = 30.0

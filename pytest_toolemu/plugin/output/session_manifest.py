@@ -20,7 +20,7 @@ from pytest_toolemu.sessions.manifest_records import Manifest, ServerRecord
 from pytest_toolemu.settings.component_names import ComponentNames
 
 if TYPE_CHECKING:
-    from pytest_toolemu.models.vllm.fleet import ServerFleet
+    from pytest_toolemu.models.vllm_servers import ServerFleet
 
 
 def write_manifest(services: Services) -> None:

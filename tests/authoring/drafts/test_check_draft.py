@@ -21,8 +21,8 @@ from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.authoring.drafts.reference_findings import unnoticed
 from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, REFERENCE_KINDS, Mutant
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
+from pytest_toolemu.emulators.layers import PinnedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
-from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator

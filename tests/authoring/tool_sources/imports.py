@@ -17,9 +17,9 @@ from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.emulators.layers import ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.emulators.schema_values import SchemaGenerator
-from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Document
 

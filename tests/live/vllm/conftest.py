@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.models.spec import ModelSpec
-from pytest_toolemu.models.vllm.gpus import GpuShare
-from pytest_toolemu.models.vllm.plan import plan_servers
-from pytest_toolemu.models.vllm.server import VllmServer
+from pytest_toolemu.models.vllm_plan import GpuShare, plan_servers
+from pytest_toolemu.models.vllm_servers import VllmServer
 from tests.live.vllm.build import build
 from tests.live.vllm.dialogues import dialogues, write_project
 
@@ -67,7 +66,7 @@ def serving() -> dict[int, str]:
             line = path.read_text(errors="replace").replace("\0", " ").strip()
         except OSError:
             continue
-        if "VLLM::" in line or str(FOLDER / "venv") in line or "models/vllm/watchdog.py" in line:
+        if "VLLM::" in line or str(FOLDER / "venv") in line or "models/vllm_watchdog.py" in line:
             processes[int(path.parent.name)] = line
     return processes
 

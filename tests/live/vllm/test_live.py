@@ -18,7 +18,7 @@ import pytest
 from pytest_toolemu import benchmark_folder
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.models.vllm.server import VllmServer
+from pytest_toolemu.models.vllm_servers import VllmServer
 from pytest_toolemu.sessions.store import RunStore
 from tests.live.vllm.conftest import ARGUMENTS, Lane
 from tests.live.vllm.dialogues import CAREFUL, RECKLESS
@@ -193,7 +193,7 @@ def test_a_server_that_cannot_start_is_reported_with_the_cause(
 
 def test_a_stopping_server_finishes_its_replies(lane: Lane, server: VllmServer, tmp_path: Path) -> None:
     """The test starts its own server because it stops it."""
-    from pytest_toolemu.models.vllm.gpus import GpuShare
+    from pytest_toolemu.models.vllm_plan import GpuShare
 
     own = VllmServer(server.plan)
     own.start(server.command[0], GpuShare(), tmp_path / "vllm.log")

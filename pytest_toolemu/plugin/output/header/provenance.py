@@ -8,7 +8,7 @@ from typing import Final
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.models.cassettes.usage_report import CassetteReport
+from pytest_toolemu.models.cassette_recorder import CassetteReport
 from pytest_toolemu.plugin.session import relative_path
 from pytest_toolemu.plugin.session_files import SessionFiles
 from pytest_toolemu.settings import Settings

@@ -1,24 +1,86 @@
-"""The cassette of one item: the JSON file of its model calls, which people can read and compare line by line.
-
-Text is stored as a list of lines, and text that is JSON as a JSON value. A request has only its new messages and refers
-to an earlier call for those before. The file has no times, ids, or addresses, so it changes only when a conversation
-changes. The keys of the file keep the word "exchange" for a model call.
-"""
+"""Cassettes: recorded model calls in canonical form, their files, and the directory of a project's files."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
 import json
+import re
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
 from pytest_toolemu.core.messages import Reply, Role
+from pytest_toolemu.core.trajectory import json_text
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.files.stored_json import first_problem
+from pytest_toolemu.formats.redaction import Redactor, redact_json
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import Record, too_deep
-from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest, Json
+from pytest_toolemu.settings import RecordMode
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CassetteRequest:
+    """A request as JSON values without credentials, so that it is the same on machines without the credential.
+
+    The base URL in ``model`` is for readers; it does not matter where a model is served.
+    """
+
+    role: Role
+    model: Json
+    messages: tuple[Json, ...]
+    tools: tuple[Json, ...]
+    schema: Json | None
+    seed: int | None
+    trial: int
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Hash of everything but the base URL."""
+        return _hash([self.constants, self.schema, self.seed, self.trial, [_hash(turn) for turn in self.messages]])
+
+    @functools.cached_property
+    def constants(self) -> str:
+        """Hash of what all requests of a conversation share: role, model, parameters, system prompt, tools."""
+        system = [turn for turn in self.messages if turn["role"] == "system"]
+        return _hash([self.role, self.model_without_url, self.tools, system])
+
+    @property
+    def model_without_url(self) -> Json:
+        """The model and its parameters without the base URL."""
+        return {name: value for name, value in self.model.items() if name != "base_url"}
+
+
+@dataclass(frozen=True)
+class CassetteEntry:
+    """One recorded model call: a request, and the reply as JSON."""
+
+    request: CassetteRequest
+    reply: Json
+
+
+def as_json(record: Record, redactor: Redactor) -> Json:
+    """Return a message, tool, schema, or reply as JSON, without credentials, request ID, and lost attempts."""
+    content = record.model_dump(
+        mode="json", by_alias=True, exclude_defaults=True, exclude={"request_id", "lost_attempts"}
+    )
+    redacted: Json = redact_json(content, redactor)
+    return redacted
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json_text(value).encode("utf-8", "surrogatepass")).hexdigest()
+
 
 VERSION: Final = 1
 
@@ -195,3 +257,78 @@ def _loaded_text(stored: Any) -> str:
         ((style, value),) = stored.items()
         return json.dumps(value, ensure_ascii=False, separators=_STYLES[style])
     return str(stored)
+
+
+SUFFIX: Final = ".json"
+_PATTERN: Final = f"*--*{SUFFIX}"
+_LONGEST: Final = 100
+_MAX_BYTES: Final = 256 * 1024 * 1024
+
+
+class CassetteDirectory:
+    """The cassettes of many items. Each has a file of its own, so parallel cases never write to the same file."""
+
+    def __init__(self, folder: Path, mode: RecordMode) -> None:
+        self.folder = folder
+        self.mode = mode
+
+    @property
+    def mode_in_words(self) -> str:
+        """Text for the manifest: whether models were called."""
+        return "replayed" if self.mode == "none" else f"recorded ({self.mode})"
+
+    def file(self, item: str) -> str:
+        """Return the name of an item's file: its readable name and a hash, because names are not unique."""
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", item.rpartition("::")[2])[:_LONGEST].strip("-.")
+        return f"{name}--{hashlib.sha256(item.encode()).hexdigest()[:6]}{SUFFIX}"
+
+    def load(self, item: str) -> Cassette | None:
+        """Return an item's cassette; None if there is none. UsageError if the file cannot be read."""
+        path = self.folder / self.file(item)
+        try:
+            return decode(read_regular(path, _MAX_BYTES))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            remedy = "restore the file, or delete it and record it again with --toolemu-record=new"
+            raise UsageError(f"{path}: not a cassette that this version reads ({reason}); {remedy}") from None
+
+    def save(self, cassette: Cassette) -> None:
+        """Write an item's cassette atomically."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json_text(self.folder / self.file(cassette.item), encode(cassette))
+
+    def files(self) -> list[Path]:
+        """List the files of all cassettes, sorted by name."""
+        return sorted(self.folder.glob(_PATTERN))
+
+    def elsewhere(self, key: str, nth: int) -> tuple[str, CassetteEntry] | None:
+        """Return the reply that another item got to the nth identical request (from 0), with the name of its file.
+
+        Only for replays that write nothing: otherwise the result would depend on which item is recorded first.
+        """
+        for name, entries in self._by_key.get(key, {}).items():
+            if nth < len(entries):
+                return name, entries[nth]
+        return None
+
+    def of_case(self, case: str) -> list[tuple[str, Cassette]]:
+        """Return the cassettes of a case by all agents, with the names of their files."""
+        return [(name, cassette) for name, cassette in self._all.items() if cassette.case == case]
+
+    @functools.cached_property
+    def _all(self) -> dict[str, Cassette]:
+        cassettes = {}
+        for path in self.files():
+            with contextlib.suppress(OSError, ValueError):  # reported when its own item is run
+                cassettes[path.name] = decode(read_regular(path, _MAX_BYTES))
+        return cassettes
+
+    @functools.cached_property
+    def _by_key(self) -> dict[str, dict[str, list[CassetteEntry]]]:
+        entries: dict[str, dict[str, list[CassetteEntry]]] = defaultdict(lambda: defaultdict(list))
+        for name, cassette in self._all.items():
+            for entry in cassette.entries:
+                entries[entry.request.key][name].append(entry)
+        return entries

@@ -1,7 +1,7 @@
 """Run a server and stop it when the process that started it ends, for whatever reason.
 
 A session that is killed with SIGKILL cannot stop its servers, and a server that stays behind occupies the GPUs. So each
-server gets a watchdog, a process of its own: ``python -I watchdog.py PARENT GRACE COMMAND...``.
+server gets a watchdog, a process of its own: ``python -I vllm_watchdog.py PARENT GRACE COMMAND...``.
 
 When standard input ends, or the process PARENT is gone, the watchdog sends SIGTERM to the server and, after GRACE
 seconds, SIGKILL to its whole process group. The first line on its standard output is the number of that group; its exit

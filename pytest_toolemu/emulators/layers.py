@@ -1,0 +1,160 @@
+"""The layers around an emulator: validation of arguments, pins, rows, and repeated reads."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pytest_toolemu.core.case_rules import Pin
+from pytest_toolemu.core.identity import identity_of
+from pytest_toolemu.core.toolbox import Emulator
+from pytest_toolemu.core.toolkit import Tool
+from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, failure
+from pytest_toolemu.errors import OpenEntityError, WorldError
+from pytest_toolemu.formats.yaml_document import show
+
+
+@dataclass(frozen=True)
+class WrapperEmulator:
+    """An emulator that wraps another one and has its identity: sessions do not choose what the wrapper adds.
+
+    Subclasses answer calls. What they answer by belongs to the case, the toolkits, or the rules of every session.
+    """
+
+    next: Emulator
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Identity of the inner emulator."""
+        return identity_of(self.next)
+
+    @property
+    def dialogue_identity(self) -> dict[str, Any]:
+        """The identity in runs with a dialogue."""
+        return identity_of(self.next, in_dialogue=True)
+
+
+DEFAULT_ERROR: Final = "InvalidRequest"
+
+_VALIDATION_ERROR = re.compile(
+    r"(?i)((invalid|bad|malformed|illegal)_?(request|call|input|arguments?|parameters?|params)|validation)"
+    r"_?(error|exception|failed)?"
+)
+
+
+@dataclass(frozen=True)
+class ValidatedEmulator(WrapperEmulator):
+    """Rejects calls of unknown tools and calls whose arguments violate the tool's schema; passes every other call on.
+
+    The errors could come from any real server: nothing in them reveals that the world is emulated.
+    """
+
+    async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
+        """Return an error that lists all problems of the call, or the answer of the inner emulator."""
+        tools = trajectory.resolved_case.tools
+        if call.tool is None or call.name not in tools:
+            return failure(f"{DEFAULT_ERROR}: there is no tool {show(call.name)}; {_suggestion(call.name, tools)}")
+        tool = tools[call.name]
+        if problems := _problems(tool, call.arguments):
+            return failure(f"{_error_name(tool)}: {'; '.join(problems)}")
+        return await self.next(call, trajectory)
+
+
+def _problems(tool: Tool, arguments: Any) -> list[str]:
+    if not isinstance(arguments, dict):
+        return [f"the arguments must be one JSON object, and {show(arguments)} is none"]
+    return tool.argument_schema.violations(arguments)
+
+
+def _error_name(tool: Tool) -> str:
+    return next((name for name in tool.errors if _VALIDATION_ERROR.fullmatch(name)), DEFAULT_ERROR)
+
+
+def _suggestion(name: str, tools: Iterable[str]) -> str:
+    requested = name[:80].casefold().replace(".", "_")
+    folded = {tool.casefold(): tool for tool in tools}
+    near = difflib.get_close_matches(requested, folded, n=3, cutoff=0.6)
+    # The most common mistake is a tool's name without its toolkit, or with another toolkit.
+    if own_name := requested.rpartition("_")[2]:
+        near += [key for key in folded if key.endswith(own_name) and key not in near]
+    if near:
+        return f"the closest are {', '.join(folded[key] for key in near[:5])}"
+    return f"the tools are {', '.join(folded.values())}"
+
+
+@dataclass(frozen=True)
+class PinnedEmulator(WrapperEmulator):
+    """Answers with the first pin of the case that matches the call; passes every other call on."""
+
+    async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
+        """Return the pin's result or error, or the answer of the inner emulator."""
+        for pin in trajectory.resolved_case.case.pins:
+            if _matches(pin, call, trajectory) and (
+                pin.nth is None or pin.nth == 1 + _earlier_matches(pin, trajectory)
+            ):
+                return Observation(content=pin.content, source="pinned")
+        return await self.next(call, trajectory)
+
+
+def _matches(pin: Pin, call: Call, trajectory: Trajectory) -> bool:
+    return call.tool is not None and trajectory.resolved_case.matches(pin, call.tool, call.arguments)
+
+
+def _earlier_matches(pin: Pin, trajectory: Trajectory) -> int:
+    """Count the earlier calls that the pin matches, without those that were invalid and so never reached it."""
+    return sum(
+        step.observation.source != "rejected" and _matches(pin, step.call, trajectory) for step in trajectory.steps
+    )
+
+
+@dataclass(frozen=True)
+class RowsEmulator(WrapperEmulator):
+    """Executes calls of tools with an operation, if the case has rows for their toolkit; passes every other call on."""
+
+    async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
+        """Return the result of the operation, or the answer of the inner emulator."""
+        world = trajectory.world
+        plan = world.plan(call.tool) if world is not None else None
+        if world is None or plan is None or call.tool is None:
+            return await self.next(call, trajectory)
+        try:
+            content = world.call(call.tool, call.arguments, call.index)
+        except OpenEntityError:
+            return await self.next(call, trajectory)
+        if "error" not in content and (problems := plan.tool.result_schema.violations(content)):
+            raise WorldError(f"{call.tool} does not return what it declares: {problems[0]}; correct its operation")
+        return Observation(content=content, source="rows")
+
+
+@dataclass(frozen=True)
+class ConsistentEmulator(WrapperEmulator):
+    """Repeats an earlier answer to the same read, unless another call may have changed the world in between.
+
+    Errors are not repeated, because they may be temporary, nor are results that the case fixes for one call: the answer
+    to the next one is up to the inner emulator.
+    """
+
+    async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
+        """Return the earlier content, or the answer of the inner emulator."""
+        tools = trajectory.resolved_case.tools
+        if tools[call.name].effect == "read":
+            for step in reversed(trajectory.steps):
+                if step.call.tool == call.tool and step.call.text == call.text and not step.observation.is_error:
+                    if step.observation.source == "pinned":  # for this call only: otherwise the pin would answer again
+                        break
+                    return Observation(content=step.observation.content, source="remembered")
+                if _changed(step, tools):
+                    break
+        return await self.next(call, trajectory)
+
+
+def _changed(step: Step, tools: dict[str, Tool]) -> bool:
+    """Tell whether the step may have changed the world: a success of anything but a read, in any toolkit.
+
+    Toolkits are not independent: one may show data of another.
+    """
+    tool = tools.get(step.call.name)
+    return tool is not None and tool.effect != "read" and not step.observation.is_error

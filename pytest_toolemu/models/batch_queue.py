@@ -1,0 +1,435 @@
+"""Collects the requests of one model into batches, follows the batches, and hands out the results.
+
+A batch is sent when nothing more is going on in this process: all first requests of a number of evaluations are one
+batch, and all requests for corrections of their replies are the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio import sleep
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pytest_toolemu.core import case_timer
+from pytest_toolemu.core.identity import provider_and_name
+from pytest_toolemu.core.messages import ModelRequest, Reply, Usage
+from pytest_toolemu.errors import ModelError, NotRunError, ToolemuError, UsageError
+from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.models.batch_journal import (
+    STATE,
+    UNANSWERED,
+    BatchableModel,
+    BatchEndpoint,
+    BatchJournal,
+    BatchRequest,
+    SentBatch,
+)
+from pytest_toolemu.models.capabilities import Body
+from pytest_toolemu.models.pricing import Price, usd_for_budget
+from pytest_toolemu.models.retrying import MAX_FAILURES, RetryingModel
+from pytest_toolemu.models.wrappers import BudgetedModel, WrapperModel
+from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
+from pytest_toolemu.scheduling.budget import Budget
+from pytest_toolemu.scheduling.request_limits import CircuitBreaker
+
+# Turns of the event loop without a new request after which every evaluation waits for a reply.
+_QUIET_TURNS: Final = 20
+# For the budget: fewer characters per token than English and JSON have, and the tokens of a long judgment.
+_CHARACTERS: Final = 3
+_OUTPUT: Final = 1_500
+# Characters around the body of a request in a file of requests.
+_ENVELOPE: Final = 200
+
+
+@dataclass
+class _Waiting:
+    """A request whose reply is awaited: the result comes with the ID of its batch."""
+
+    request: BatchRequest
+    result: asyncio.Future[tuple[str, Any]]
+    tokens: int
+    usd: float | None
+
+
+class BatchQueue:
+    """The requests of one model that wait for their batches.
+
+    ``name`` is the model's name and URL, ``journal`` returns the journal of the command, ``price`` is that of batches,
+    or None if it is unknown, and ``report`` shows a line to the user.
+    """
+
+    def __init__(
+        self,
+        endpoint: BatchEndpoint,
+        name: tuple[str, str],
+        journal: Callable[[], BatchJournal],
+        budget: Budget,
+        price: Price | None,
+        report: Callable[[str], None],
+    ) -> None:
+        self._endpoint = endpoint
+        self._model = name[0]
+        self._sender = BatchSender(endpoint, *name, journal, report)
+        self._journal = journal
+        self._budget = budget
+        self._price = price
+        self._queued: dict[str, _Waiting] = {}
+        self._sent: dict[str, _Waiting] = {}
+        self._arrivals = 0
+        self._worker: asyncio.Task[None] | None = None
+
+    async def send(self, body: Body) -> Reply:
+        """Send a request with the next batch, and return its reply. The timer of the case is paused meanwhile.
+
+        ModelError if the request fails; NotRunError if the batch cannot be sent, or cannot be followed any longer.
+        """
+        request = BatchRequest(self._journal().custom_id(body), body)
+        usage = Usage(input=len(json.dumps(body)) // _CHARACTERS, output=_OUTPUT, calls=1)
+        future: asyncio.Future[tuple[str, Any]] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(request, future, usage.total, usd_for_budget(self._price, usage))
+        self._queued[request.custom_id] = waiting
+        self._arrivals += 1
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        with case_timer.paused():
+            batch, result = await future
+        if result is None:
+            problem = f"{self._model}: the batch {batch} has no result for the request"
+            raise ModelError(problem, status=UNANSWERED, transient=True)
+        return self._endpoint.reply(result).model_copy(update={"batch": batch})
+
+    async def _work(self) -> None:
+        """Send and follow batches until no request waits; an error ends all of them."""
+        try:
+            delay = FIRST_LOOK
+            while self._queued or self._sent:
+                await self._quiet()
+                await self._send_queued()
+                if await self._collect():
+                    delay = FIRST_LOOK
+                elif self._sent:
+                    await sleep(delay)
+                    delay = min(2 * delay, LONGEST_LOOK)
+        except ToolemuError as error:
+            message = str(error)
+            self._give_up(lambda: NotRunError(message))
+        except OSError as error:
+            unwritten = (
+                f"{self._journal().folder}: the state of the batches cannot be written ({error.strerror}), so no more "
+                "requests were sent; free disk space or restore the folder, and run the same command again"
+            )
+            self._give_up(lambda: NotRunError(unwritten))
+        except Exception as error:
+            failure = error
+            self._give_up(lambda: failure)
+
+    def _give_up(self, failure: Callable[[], Exception]) -> None:
+        for waiting in (*self._queued.values(), *self._sent.values()):
+            if not waiting.result.done():
+                waiting.result.set_exception(failure())
+        self._queued.clear()
+        self._sent.clear()
+
+    async def _quiet(self) -> None:
+        """Wait until every evaluation waits for a reply. A request that comes later goes into a later batch."""
+        arrivals = -1
+        while arrivals != self._arrivals:
+            arrivals = self._arrivals
+            for _ in range(_QUIET_TURNS):
+                await asyncio.sleep(0)
+
+    async def _send_queued(self) -> None:
+        """Send what was never sent, as far as the budget covers it; wait for what an earlier call has sent."""
+        journal = self._journal()
+        for sent in dict.fromkeys(filter(None, map(journal.batch_of, self._queued))):
+            # An earlier call ended after it had stored the requests and before it knew the ID of their batch.
+            if not sent.batch:
+                await self._sender.confirm(sent)
+        fresh = []
+        for name, waiting in list(self._queued.items()):
+            if journal.batch_of(name):
+                self._move_to_sent(waiting)
+            else:
+                fresh.append(waiting)
+        for chunk in self._chunks(self._covered(fresh)):
+            await self._sender.send(chunk)
+        if fresh and not self._sent:
+            raise NotRunError(self._budget.too_small)
+
+    def _covered(self, fresh: Sequence[_Waiting]) -> Iterator[_Waiting]:
+        """Yield the requests that the budget covers, as sent; the others stay in the queue."""
+        for waiting in fresh:
+            if not self._budget.covers(waiting.tokens, waiting.usd):
+                return
+            self._move_to_sent(waiting)
+            yield waiting
+
+    def _move_to_sent(self, waiting: _Waiting) -> None:
+        self._budget.hold(waiting.tokens, waiting.usd)
+        self._sent[waiting.request.custom_id] = self._queued.pop(waiting.request.custom_id)
+
+    def _chunks(self, requests: Iterator[_Waiting]) -> Iterator[list[BatchRequest]]:
+        """Divide requests into batches that the provider accepts."""
+        chunk: list[BatchRequest] = []
+        size = 0
+        for waiting in requests:
+            length = len(json.dumps(waiting.request.body)) + _ENVELOPE
+            if chunk and (len(chunk) == self._endpoint.max_requests or size + length > self._endpoint.max_bytes):
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(waiting.request)
+            size += length
+        if chunk:
+            yield chunk
+
+    async def _collect(self) -> bool:
+        """Hand out the results of the batches that have ended; return whether there was one."""
+        journal, has_ended = self._journal(), False
+        for sent in list(dict.fromkeys(filter(None, map(journal.batch_of, self._sent)))):
+            if sent.status != "ended":
+                if not await self._sender.ended(sent):
+                    continue
+                await self._sender.fetch_results(sent)
+            self._hand_out(sent.number, sent.batch, journal.results(sent))
+            has_ended = True
+        return has_ended
+
+    def _hand_out(self, number: int, batch: str, results: dict[str, Any]) -> None:
+        """Hand out the results of a batch. A request without a result counts as not answered."""
+        for name, waiting in list(self._sent.items()):
+            sent = self._journal().batch_of(name)
+            if sent is None or sent.number != number:
+                continue
+            del self._sent[name]
+            # The model around this queue reports what the request has really used, as soon as it has the reply.
+            self._budget.hold(-waiting.tokens, -(waiting.usd or 0.0))
+            if not waiting.result.done():
+                waiting.result.set_result((batch, results.get(name)))
+
+
+T = TypeVar("T")
+
+FIRST_LOOK: Final = 5.0
+"""Seconds between the first two looks at a batch, or attempts; each pause is twice as long as the one before."""
+LONGEST_LOOK: Final = 60.0
+"""Seconds of the longest pause."""
+# The statuses with which a provider says that it does not have a batch or its results.
+_GONE: Final = (404, 410)
+
+
+class BatchSender:
+    """Sends the batches of one model. ``journal`` returns the journal, ``report`` shows a line to the user."""
+
+    def __init__(
+        self,
+        endpoint: BatchEndpoint,
+        model: str,
+        url: str,
+        journal: Callable[[], BatchJournal],
+        report: Callable[[str], None],
+    ) -> None:
+        self._endpoint = endpoint
+        self._model, self._url = model, url
+        self._journal = journal
+        self._report = report
+        self._shown: dict[int, int] = {}
+
+    async def send(self, requests: list[BatchRequest]) -> None:
+        """Send a batch. NotRunError if the provider does not accept it."""
+        journal = self._journal()
+        sent = journal.begin(self._model, self._url, requests)
+        try:
+            upload = await self._persist(lambda: self._endpoint.upload(requests))
+            sent = journal.update(sent, upload=upload)
+            batch = await self._created(sent, requests)
+        except ModelError as error:
+            journal.update(sent, status="refused")
+            hint = "; if it does not support batches, judge without --batch" if error.status in (404, 405) else ""
+            raise NotRunError(f"{error}{hint}") from None
+        journal.update(sent, batch=batch, status="sent")
+        self._report(f"{self._model}: batch {batch} with {counted(len(requests), 'request')} was sent")
+
+    async def _created(self, sent: SentBatch, requests: list[BatchRequest]) -> str:
+        """Create a batch once. If the answer is lost, the provider may have created it anyway."""
+        is_first = True
+
+        async def create() -> str:
+            nonlocal is_first
+            if not is_first and (batch := await self._surely_found(sent)):
+                return batch
+            is_first = False
+            return await self._endpoint.create(requests, sent.upload)
+
+        return await self._persist(create)
+
+    async def _surely_found(self, sent: SentBatch) -> str:
+        """Return the ID of a batch that may have been created. NotRunError if the provider refuses to say so."""
+        try:
+            return await self._found(sent)
+        except ModelError as error:
+            if error.transient:
+                raise
+            remedy = "the provider may have the batch; run the same command again to continue"
+            raise NotRunError(f"{error}; {remedy}") from None
+
+    async def confirm(self, sent: SentBatch) -> None:
+        """Find out whether the provider has received a batch that an earlier call was about to send."""
+        batch = await self._persist(lambda: self._found(sent))
+        self._journal().update(sent, batch=batch, status="sent" if batch else "refused")
+
+    async def ended(self, sent: SentBatch) -> bool:
+        """Return whether a batch has ended, and show how far it is. NotRunError if the provider refused it."""
+        try:
+            progress = await self._persist(lambda: self._endpoint.progress(sent.batch))
+        except ModelError as error:
+            raise self._unreadable(sent, error) from None
+        if progress.problem:
+            self._journal().update(sent, status="refused")
+            raise NotRunError(f"{self._model}: the provider refused the batch {sent.batch}: {progress.problem}")
+        if not progress.ended and self._shown.get(sent.number) != progress.done:
+            self._shown[sent.number] = progress.done
+            self._report(f"{self._model}: batch {sent.batch}: {progress.done:,} of {sent.requests:,} requests done")
+        return progress.ended
+
+    async def fetch_results(self, sent: SentBatch) -> None:
+        """Store the results of a batch that has ended. NotRunError if the provider does not have them."""
+        try:
+            results = await self._persist(lambda: self._endpoint.results(sent.batch))
+        except ModelError as error:
+            raise self._unreadable(sent, error) from None
+        self._journal().store_results(sent, results)
+        self._report(f"{self._model}: batch {sent.batch} has ended")
+
+    def _unreadable(self, sent: SentBatch, error: ModelError) -> NotRunError:
+        remedy = "it continues at the provider; run the same command again to resume"
+        if error.status in _GONE:
+            state = self._journal().folder / STATE
+            remedy = f"if the provider no longer has it, delete {state} to send all requests again"
+        return NotRunError(f"{self._model}: the batch {sent.batch} cannot be read: {error}; {remedy}")
+
+    async def _found(self, sent: SentBatch) -> str:
+        """Return the ID of a batch that was sent, if the provider has it. NotRunError if several may be that batch."""
+        journal = self._journal()
+        candidates = await self._endpoint.find(sent.upload, sent.requests, sent.started, journal.known)
+        if len(candidates) > 1:
+            raise NotRunError(
+                f"{self._model}: sending a batch of {counted(sent.requests, 'request')} was interrupted, and "
+                f"{' and '.join(candidates)} may be that batch; cancel them at the provider and delete "
+                f"{journal.folder / STATE} to send all requests again"
+            )
+        return candidates[0] if candidates else ""
+
+    async def _persist(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a request to the batch API while it fails in passing. NotRunError if that does not end."""
+        delay, failures = FIRST_LOOK, 0
+        while True:
+            try:
+                return await request()
+            except ModelError as error:
+                failures += 1
+                if not error.transient:
+                    raise
+                if failures == MAX_FAILURES:
+                    raise NotRunError(
+                        f"{error} ({failures} attempts); what was sent continues at the provider; run the same "
+                        "command again to resume"
+                    ) from None
+                delay = max(delay, error.retry_after or 0.0)
+            await sleep(delay)
+            delay = min(2 * delay, LONGEST_LOOK)
+
+
+class BatchedModel(WrapperModel):
+    """A model whose requests wait for the next batch of a queue."""
+
+    def __init__(self, model: BatchableModel, queue: BatchQueue) -> None:
+        super().__init__(model)
+        self._batchable = model
+        self._queue = queue
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        """Return the reply to a request that was sent in a batch."""
+        return await self._batchable.complete_with(request, self._queue.send)
+
+
+class BatchPermits:
+    """A rate limiter that grants every permit at once, because providers do not limit the rate within a batch."""
+
+    def __init__(self) -> None:
+        self._breaker = CircuitBreaker()
+        self._keys: dict[int, str] = {}
+        self._last_ticket = 0
+
+    async def acquire(self, key: str) -> int:
+        """Return a ticket. Raise NotRunError once too many requests with this key failed."""
+        if reason := self._breaker.open.get(key):
+            raise NotRunError(reason)
+        self._last_ticket += 1
+        self._keys[self._last_ticket] = key
+        return self._last_ticket
+
+    def release(self, ticket: int, outcome: RequestOutcome) -> None:
+        """Count a success."""
+        key = self._keys.pop(ticket)
+        if outcome.status == "ok":
+            self._breaker.record_success(key)
+
+    def report_failure(self, key: str, kind: str, message: str) -> None:
+        """Count a failure that no retry overcame."""
+        self._breaker.record_failure(key, kind, message)
+
+
+@dataclass
+class Batches:
+    """The batches of one command: the models that are asked in them, their journal, and the lines about them.
+
+    ``report`` shows a line to the user. The journal is opened once the folder of the records is known.
+    """
+
+    budget: Budget
+    report: Callable[[str], None]
+    _journals: list[BatchJournal] = field(default_factory=list)
+    _permits: BatchPermits = field(default_factory=BatchPermits)
+
+    def use(self, journal: BatchJournal) -> None:
+        """Note in this journal what is sent from now on."""
+        self._journals[:] = [journal]
+
+    @property
+    def journal(self) -> BatchJournal:
+        """The journal of the command."""
+        return self._journals[0]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a journal."""
+        return bool(self._journals)
+
+    def model(self, model: BatchableModel, price: Price | None) -> RetryingModel:
+        """Return the model with its batches, its part of the budget, and retries, which wait for the next batch."""
+        identity = model.identity
+        if identity["provider"] == "vllm":
+            raise UsageError(
+                f"--batch: vllm:{identity['name']} is your own server, which has no batches; judge without --batch, "
+                "or name a model of OpenAI or Anthropic with --evaluator"
+            )
+        name = _name(identity)
+        queue = BatchQueue(model.batches(), name, lambda: self.journal, self.budget, price, self.report)
+        budgeted = BudgetedModel(BatchedModel(model, queue), self.budget, price)
+        # A retry waits for the next batch anyway, and its age says nothing about the provider.
+        return RetryingModel(budgeted, self._permits, sleep=_no_pause, draw=min, clock=_no_time)
+
+
+def _name(identity: Mapping[str, Any]) -> tuple[str, str]:
+    return provider_and_name(identity), str(identity["base_url"])
+
+
+async def _no_pause(seconds: float) -> None:
+    del seconds
+
+
+def _no_time() -> float:
+    return 0.0

@@ -1,0 +1,314 @@
+"""The recorder of one run, which replays and records model calls; why a call is missing; what a session used."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.core.messages import Model, ModelRequest, Reply, Role
+from pytest_toolemu.core.run import CassetteUse
+from pytest_toolemu.core.run_file import MAX_RUN_BYTES
+from pytest_toolemu.errors import ReplayMissError
+from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.redaction import secrets
+from pytest_toolemu.formats.yaml_document import format_location, show
+from pytest_toolemu.models.cassette_files import (
+    Cassette,
+    CassetteDirectory,
+    CassetteEntry,
+    CassetteRequest,
+    as_json,
+    reply_of,
+)
+
+
+class CassetteRecorder:
+    """Recorder for one run of one item. Identical requests are distinguished by how often they were sent before.
+
+    With mode ``once``, models are called only if the item has no complete cassette; with ``new``, for requests that its
+    cassette lacks; with ``all``, for every request; with ``none``, never.
+    """
+
+    def __init__(self, directory: CassetteDirectory, item: str, case: str, trial: int) -> None:
+        self._directory = directory
+        self._item, self._case, self._trial = item, case, trial
+        self._redactor = secrets()
+        self._old = None if directory.mode == "all" else directory.load(item)
+        self._by_key: dict[str, list[int]] = defaultdict(list)
+        for index, entry in enumerate(self._old.entries if self._old else ()):
+            self._by_key[entry.request.key].append(index)
+        self._times_sent: Counter[str] = Counter()
+        self._constants: set[tuple[Role, str]] = set()
+        self._entries: list[CassetteEntry | None] = []
+        """The calls of this run in the order of the requests; None while a reply is pending."""
+        self._played: set[int] = set()
+        self._played_count = self._added_count = self._pending = 0
+
+    async def complete(self, role: Role, model: Model, request: ModelRequest) -> tuple[Reply, str]:
+        """Return the recorded reply and its file, or the model's own reply and an empty string.
+
+        ReplayMissError when there is no recorded reply and the mode does not allow a model call.
+        """
+        canonical = CassetteRequest(
+            role=role,
+            model=model.identity,
+            messages=tuple(as_json(message, self._redactor) for message in request.messages),
+            tools=tuple(as_json(tool, self._redactor) for tool in request.tools),
+            schema=None if request.schema is None else as_json(request.schema, self._redactor),
+            seed=request.seed,
+            trial=self._trial,
+        )
+        nth = self._times_sent[canonical.key]
+        self._times_sent[canonical.key] += 1
+        self._constants.add((role, canonical.constants))
+        if recorded := self._recorded(canonical.key, nth):
+            file, entry = recorded
+            self._entries.append(entry)
+            self._played_count += 1
+            return reply_of(entry), file
+        if not self._may_call:
+            raise ReplayMissError(self._explained(canonical))
+        index = len(self._entries)
+        self._entries.append(None)
+        self._pending += 1
+        reply = await model.complete(request)
+        self._pending -= 1
+        self._entries[index] = entry = CassetteEntry(canonical, as_json(reply, self._redactor))
+        self._added_count += 1
+        # The run continues with the recorded reply: if a credential was redacted in it, requests that quote it would
+        # otherwise differ on replay.
+        of_connection = {"request_id": reply.request_id, "lost_attempts": reply.lost_attempts}
+        return reply_of(entry).model_copy(update=of_connection), ""
+
+    def finish(self, ended: bool) -> CassetteUse:
+        """Write the cassette if something is new, and return what was used. OSError if it cannot be written.
+
+        ``ended`` says that the run came to its end, whatever its result.
+        """
+        complete = ended and not self._pending
+        current = _in_order([entry for entry in self._entries if entry is not None])
+        unused = [index for index in range(len(self._old.entries) if self._old else 0) if index not in self._played]
+        offset = 0
+        if self._must_write(complete):
+            unused_entries = [self._old.entries[index] for index in unused] if self._old else []
+            entries = (*current, *unused_entries)
+            self._directory.save(Cassette(self._item, self._case, self._trial, complete, entries))
+            unused, offset = list(range(len(unused_entries))), len(current)
+            self._old = Cassette(self._item, self._case, self._trial, complete, tuple(unused_entries))
+        stale = [index for index in unused if self._is_stale(index)]
+        return CassetteUse(
+            file=self._directory.file(self._item),
+            played=self._played_count,
+            added=self._added_count,
+            unused=tuple(offset + index + 1 for index in unused if index not in stale),
+            stale=tuple(offset + index + 1 for index in stale),
+        )
+
+    @property
+    def _may_call(self) -> bool:
+        mode = self._directory.mode
+        return mode in ("all", "new") or (mode == "once" and not (self._old and self._old.complete))
+
+    def _recorded(self, key: str, nth: int) -> tuple[str, CassetteEntry] | None:
+        indices = self._by_key.get(key, [])
+        if self._old and nth < len(indices):
+            self._played.add(indices[nth])
+            return self._directory.file(self._item), self._old.entries[indices[nth]]
+        return self._directory.elsewhere(key, nth) if self._directory.mode == "none" else None
+
+    def _explained(self, request: CassetteRequest) -> str:
+        """Explain a miss from the item's own cassette, or from others of the case if it has no call of the role."""
+        own = self._directory.file(self._item)
+        cassettes = [(own, self._old)] if self._old else []
+        has_role = any(entry.request.role == request.role for _, old in cassettes for entry in old.entries)
+        if self._directory.mode == "none" and not has_role:
+            cassettes = self._directory.of_case(self._case)
+        numbered = [
+            ((name, number), entry) for name, cassette in cassettes for number, entry in enumerate(cassette.entries, 1)
+        ]
+        return explain_miss(request, f"{self._directory.folder.name}/{own}", numbered)
+
+    def _must_write(self, complete: bool) -> bool:
+        """Return whether the file must be written: a call was added, or an incomplete cassette is now complete."""
+        ends = complete and self._old is not None and not self._old.complete and self._directory.mode != "none"
+        return bool(self._added_count) or ends
+
+    def _is_stale(self, index: int) -> bool:
+        """Return whether this run called the entry's role, but never with the entry's model, prompt, and tools."""
+        assert self._old is not None
+        request = self._old.entries[index].request
+        roles = {role for role, _ in self._constants}
+        return request.role in roles and (request.role, request.constants) not in self._constants
+
+
+def _in_order(entries: list[CassetteEntry]) -> list[CassetteEntry]:
+    """Sort the calls of agent and emulator by time, and after them those of each evaluator together.
+
+    Evaluators run at the same time, so the order of their calls would change the file with every recording. The calls
+    of a fallback model follow those of other models with the same schema, whenever it was asked.
+    """
+    schemas: dict[str, int] = {}
+    evaluators: dict[tuple[str, str], tuple[int, int]] = {}
+    for entry in entries:
+        request = entry.request
+        if request.role == "evaluator":
+            schema = str(request.schema)
+            rank = schemas.setdefault(schema, len(schemas) + 1), len(evaluators)
+            evaluators.setdefault((request.constants, schema), rank)
+    return sorted(
+        entries, key=lambda entry: evaluators.get((entry.request.constants, str(entry.request.schema)), (0, 0))
+    )
+
+
+CallPosition = tuple[str, int]
+"""Name of a cassette file and number of a model call in it."""
+
+_SHOWN: Final = 70
+_BEFORE: Final = 25
+_MODEL: Final = "model_without_url"
+_REMEDY: Final = "record missing calls with --toolemu-record=new, or record everything again with --toolemu-record=all"
+
+
+def explain_miss(request: CassetteRequest, own: str, entries: Sequence[tuple[CallPosition, CassetteEntry]]) -> str:
+    """Explain in one sentence why a replay has no reply to this request; ``own`` names the item's cassette."""
+    of_role = [(position, entry) for position, entry in entries if entry.request.role == request.role]
+    head = f"no recorded call matches this request of the {request.role}"
+    if not of_role:
+        return f"{head}: {own} contains none of its requests; {_REMEDY}"
+    (file, number), nearest = max(of_role, key=lambda candidate: _nearness(request, candidate[1].request))
+    return f"{head}: {_first_difference(nearest.request, request)} (nearest: model call {number} in {file}); {_REMEDY}"
+
+
+def _nearness(request: CassetteRequest, recorded: CassetteRequest) -> tuple[int, ...]:
+    """Return a sort key: common messages from the start, then common text of the next message, then all the rest."""
+    common = _common(recorded.messages, request.messages)
+    texts = [str(turns[common]) if common < len(turns) else "" for turns in (recorded.messages, request.messages)]
+    rest = sum(getattr(request, name) == getattr(recorded, name) for name in (_MODEL, "tools", "schema", "seed"))
+    return (common, _shared(*texts), rest, -abs(len(request.messages) - len(recorded.messages)))
+
+
+def _first_difference(recorded: CassetteRequest, request: CassetteRequest) -> str:
+    """State the difference that explains the most: a changed seed or prompt also changes later texts."""
+    for name in (_MODEL, "trial", "seed"):
+        before, now = getattr(recorded, name), getattr(request, name)
+        if before != now:
+            return _difference(before, now, ("the model" if name == _MODEL else f"the {name}",))
+    common = _common(recorded.messages, request.messages)
+    turns = recorded.messages[common : common + 1], request.messages[common : common + 1]
+    if not any(turn[0]["role"] == "system" for turn in turns if turn):
+        for name in ("tools", "schema"):
+            before, now = getattr(recorded, name), getattr(request, name)
+            if before != now:
+                return _difference(before, now, (name,))
+    counts = f"{counted(len(request.messages), 'message')} sent, {len(recorded.messages)} recorded"
+    if common == len(request.messages) == len(recorded.messages):
+        return "it was recorded fewer times than it was sent"
+    if common == len(recorded.messages):
+        return f"{counts}; the first new one is {_quoted(request.messages[common])}"
+    if common == len(request.messages):
+        return f"{counts}; the first missing one is {_quoted(recorded.messages[common])}"
+    before, now = recorded.messages[common], request.messages[common]
+    return _difference(before, now, (f"message {common + 1} ({now['role']})",))
+
+
+def _difference(before: Any, now: Any, loc: tuple[str | int, ...]) -> str:
+    """State the first location at which two JSON values differ, with both values."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in [*before, *(key for key in now if key not in before)]:
+            if key not in before or key not in now:
+                change = "is new" if key in now else "is missing"
+                return f"{format_location((*loc, key))} {change}: {show((now if key in now else before)[key], _SHOWN)}"
+            if before[key] != now[key]:
+                # Readers know a message by its content, so its key is left out.
+                return _difference(before[key], now[key], loc if key == "content" else (*loc, key))
+    if isinstance(before, list | tuple) and isinstance(now, list | tuple):
+        for index, (old, new) in enumerate(zip(before, now, strict=False)):
+            if old != new:
+                return _difference(old, new, (*loc, index))
+        return f"{format_location(loc)} has {counted(len(now), 'member')}; the cassette has {len(before)}"
+    if isinstance(before, str) and isinstance(now, str):
+        return _text_difference(before, now, loc)
+    return f"{format_location(loc)} is {show(now, _SHOWN)}; the cassette has {show(before, _SHOWN)}"
+
+
+def _text_difference(before: str, now: str, loc: tuple[str | int, ...]) -> str:
+    at = _shared(before, now)
+    line = now.count("\n", 0, at) + 1
+    where = f"{format_location(loc)}, line {line}," if "\n" in before + now else format_location(loc)
+    return f"{where} is {_around(now, at)}; the cassette has {_around(before, at)}"
+
+
+def _around(text: str, at: int) -> str:
+    """Return the line at which a text differs, cut to the surroundings of the difference."""
+    start = max(text.rfind("\n", 0, at) + 1, at - _BEFORE)
+    end = text.find("\n", at)
+    excerpt = text[start : end if end >= 0 else len(text)]
+    cut = "…" if start > text.rfind("\n", 0, at) + 1 else ""
+    return show(cut + excerpt, _SHOWN)
+
+
+def _quoted(turn: dict[str, Any]) -> str:
+    return f"of role {turn['role']}: {show(turn.get('content') or turn.get('calls', ''), _SHOWN)}"
+
+
+def _common(before: Sequence[Any], now: Sequence[Any]) -> int:
+    pairs = enumerate(zip(before, now, strict=False))
+    return next((index for index, (old, new) in pairs if old != new), min(len(before), len(now)))
+
+
+def _shared(before: str, now: str) -> int:
+    """Count the characters that two texts have in common at their start."""
+    longest = min(len(before), len(now))
+    return bisect.bisect_left(range(longest), True, key=lambda end: before[: end + 1] != now[: end + 1])
+
+
+@dataclass(frozen=True)
+class CassetteReport:
+    """Model calls of the items that were run, and files of the other items.
+
+    ``unused`` lists calls that were not sent this time; ``stale``, calls whose model, prompt, or tools are no longer in
+    use; ``gone``, files whose case is no longer at its location; ``not_run``, files of items that were not run.
+    """
+
+    folder: str
+    played: int
+    added: int
+    unused: Mapping[str, list[int]]
+    stale: Mapping[str, list[int]]
+    gone: list[str]
+    not_run: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report for a file in the session's folder."""
+        return asdict(self)
+
+
+def report_on(directory: CassetteDirectory, uses: Iterable[CassetteUse], rootdir: Path) -> CassetteReport:
+    """Build the report from the uses of all runs; node IDs are relative to ``rootdir``."""
+    use_by_file = {use.file: use for use in uses}
+    others = [path for path in directory.files() if path.name not in use_by_file]
+    gone = [path.name for path in others if not _case_exists(path, rootdir)]
+    return CassetteReport(
+        folder=str(directory.folder),
+        played=sum(use.played for use in use_by_file.values()),
+        added=sum(use.added for use in use_by_file.values()),
+        unused={file: list(use.unused) for file, use in sorted(use_by_file.items()) if use.unused},
+        stale={file: list(use.stale) for file, use in sorted(use_by_file.items()) if use.stale},
+        gone=gone,
+        not_run=[path.name for path in others if path.name not in gone],
+    )
+
+
+def _case_exists(path: Path, rootdir: Path) -> bool:
+    """Return whether the file of a cassette's item exists; False for an unreadable cassette."""
+    try:
+        item = json.loads(read_regular(path, MAX_RUN_BYTES))["item"]
+        return (rootdir / str(item).partition("::")[0]).exists()
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False

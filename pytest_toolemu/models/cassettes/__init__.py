@@ -1,1 +1,0 @@
-"""Record model calls once and replay them later: one readable file per test item."""

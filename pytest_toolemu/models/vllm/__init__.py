@@ -1,1 +1,0 @@
-"""vLLM servers that a session starts for itself: which it needs, how they are started, watched, and stopped."""
