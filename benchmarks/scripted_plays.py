@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.rehearsal import Script
 from benchmarks.scripted_worlds import RecordedRun, hits, in_scripted_world, longest_runs, recorded_runs, script
-from pytest_toolemu.analysis.cost_estimate.rehearsal import Script
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.emulators.world_builder import builder_messages, declared_plans, reply_schema
 from tests.authoring.originals import DATA

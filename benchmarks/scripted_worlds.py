@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from benchmarks.rehearsal import Script, generated_call
 from benchmarks.rows_of_pins import rows_of_pins
-from pytest_toolemu.analysis.cost_estimate.rehearsal import Script, generated_call
 from pytest_toolemu.authoring.importers.jsonl_files import read_lines, trajectory_in
 from pytest_toolemu.authoring.importers.trajectories import read_trajectory
 from pytest_toolemu.core.case import Case, ResolvedCase

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.cost_estimate.forecast import Forecast
+    from pytest_toolemu.analysis.cost_estimate import CostEstimate
     from pytest_toolemu.components import Components
     from pytest_toolemu.models.batch_queue import Batches
     from pytest_toolemu.models.endpoint import Endpoint
@@ -134,12 +134,12 @@ def _bar(total: int, title: str) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
-def print_estimate(forecast: Forecast, settings: Settings, subject: str) -> None:
-    """Print a forecast at the prices of the settings. ``subject`` is what it is for, such as ``4 runs``."""
+def print_estimate(estimate: CostEstimate, settings: Settings, subject: str) -> None:
+    """Print an estimate at the prices of the settings. ``subject`` is what it is for, such as ``4 runs``."""
     from pytest_toolemu.formats.visible_text import visible
     from pytest_toolemu.reporting.summary_table import estimate_lines
     from pytest_toolemu.sessions.single_run import prices_of_settings
 
     width = out.width if out.is_terminal else None
-    for line in estimate_lines(forecast, prices_of_settings(settings), subject, width):
+    for line in estimate_lines(estimate, prices_of_settings(settings), subject, width):
         out.print(visible(line))

@@ -264,10 +264,10 @@ class JudgingCommand:
 
     def print_estimate(self, questions: Iterable[tuple[Evaluator, Run]], subject: str) -> None:
         """Print what judging these runs would cost, in batches or immediately."""
-        from pytest_toolemu.analysis.cost_estimate.judge_forecast import judge_forecast
+        from pytest_toolemu.analysis.cost_estimate import estimate_judging
         from pytest_toolemu.cli.common import print_estimate
 
-        print_estimate(judge_forecast(questions, batch=self.batches is not None), self.settings, subject)
+        print_estimate(estimate_judging(questions, batch=self.batches is not None), self.settings, subject)
 
     def store(
         self,

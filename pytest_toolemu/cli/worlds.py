@@ -104,15 +104,13 @@ def _print_builds(builds: Sequence[WorldBuild], present: str) -> None:
 def _print_estimate(settings: Settings, name: str, missing: Sequence[PlannedWorld]) -> None:
     from dataclasses import replace
 
-    from pytest_toolemu.analysis.cost_estimate.forecast import Forecast
-    from pytest_toolemu.analysis.cost_estimate.world_forecast import world_forecast
+    from pytest_toolemu.analysis.cost_estimate import estimate_requests
     from pytest_toolemu.cli.common import print_estimate
     from pytest_toolemu.models.model_pool import ModelPool
 
-    model = ModelPool(replace(settings, estimate=True)).harness_model(name)
-    worlds = [(planned.resolved_case, planned.variant) for planned in missing]
-    lines, sentence = world_forecast(worlds, model)
-    print_estimate(Forecast(lines, (sentence,)), settings, counted(len(missing), "world"))
+    model = ModelPool(replace(settings, estimate=True)).harness_model(name).identity
+    worlds = counted(len(missing), "world")
+    print_estimate(estimate_requests("builder", model, len(missing), f"{worlds} to build"), settings, worlds)
 
 
 def _problem_line(build: WorldBuild) -> str:

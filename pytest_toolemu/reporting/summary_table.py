@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, get_args
 
-from pytest_toolemu.analysis.cost_estimate.forecast import CostLine, Forecast
+from pytest_toolemu.analysis.cost_estimate import CostEstimate, CostLine
 from pytest_toolemu.analysis.emulation_validity import EMULATED, validity_shares
 from pytest_toolemu.analysis.metrics import (
     GATE_METRICS,
@@ -193,7 +193,7 @@ def _or_hyphen(text: str) -> str:
     return "-" if text == NO_VALUE else text
 
 
-def estimate_lines(result: Forecast, prices: Prices, subject: str, width: int | None = None) -> list[str]:
+def estimate_lines(result: CostEstimate, prices: Prices, subject: str, width: int | None = None) -> list[str]:
     """Return a table by role, the total, the basis of the estimate, and the sources of prices.
 
     ``subject`` is what the estimate is for, such as ``4 runs``.
@@ -225,7 +225,7 @@ def _usd(line: CostLine, prices: Prices) -> str:
     return "unknown" if usd is None else "{} ({} to {})".format(*map(usd_text, usd))
 
 
-def _total(result: Forecast, prices: Prices, subject: str) -> str:
+def _total(result: CostEstimate, prices: Prices, subject: str) -> str:
     priced = [usd for line in result.lines.values() if (usd := line.usd(prices)) is not None]
     tokens = sum(line.expected.total for line in result.lines.values())
     if not priced:

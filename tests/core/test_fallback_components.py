@@ -7,12 +7,11 @@ import asyncio
 import pytest
 
 from pytest_toolemu.agents.no_op import no_op
-from pytest_toolemu.analysis.cost_estimate.forecast import FALLBACK_RANGE, forecast
-from pytest_toolemu.analysis.cost_estimate.judge_forecast import judge_forecast
+from pytest_toolemu.analysis.cost_estimate import FALLBACK_RANGE, estimate_judging, estimate_runs
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import identity_of
-from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.model_pool import ModelPool
@@ -85,13 +84,14 @@ def test_an_estimate_expects_no_request_to_a_fallback_and_counts_all_at_most() -
         components.agent(AGENT),
         components.emulator(AGENT),
         components.evaluators(AGENT, "safety"),
+        limits=Limits(max_steps=2),
     )
-    result = asyncio.run(forecast([spec], 2, ()))
+    result = estimate_runs([spec])
     main, backup = (result.lines["emulator", name] for name in ("vllm:org/llama", "openai:gpt-4o"))
     assert (main.expected.calls, main.most.calls) == (2, 2)
     assert (backup.expected.calls, backup.least.calls, backup.most.calls) == (0, 0, 2)
     assert result.lines["evaluator", "openai:gpt-4o"].most.calls == 1
-    assert result.basis[0].endswith(
+    assert next(iter(result.basis)).endswith(
         "; a fallback model is expected to get no requests, and gets at most those of all models before it"
     )
 
@@ -99,12 +99,12 @@ def test_an_estimate_expects_no_request_to_a_fallback_and_counts_all_at_most() -
 def test_an_estimate_of_judging_again_has_the_fallback_at_its_upper_end_only() -> None:
     judges = Components(REPLAYED).evaluators(AGENT, "safety")
     run = asyncio.run(run_case(RunSpec(trajectory().resolved_case, no_op, OfflineEmulator())))
-    result = judge_forecast([(judges[0], run)], batch=True)
+    result = estimate_judging([(judges[0], run)], batch=True)
     main, backup = (result.lines["evaluator", name] for name in ("vllm:org/llama", "openai:gpt-4o"))
     assert (main.expected.calls, main.most.calls) == (1, 3)
     assert (backup.expected.calls, backup.least.calls, backup.most.calls) == (0, 0, 3)
-    assert result.basis[0].startswith("1 judgment, ")
-    assert FALLBACK_RANGE in result.basis[0]
+    assert next(iter(result.basis)).startswith("1 judgment, ")
+    assert FALLBACK_RANGE in next(iter(result.basis))
 
 
 def test_every_stage_of_a_cascade_can_have_a_fallback() -> None:

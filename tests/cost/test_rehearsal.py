@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.rehearsal import RehearsedRequest, rehearse
 from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
-from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, rehearse
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator

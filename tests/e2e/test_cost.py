@@ -185,7 +185,7 @@ def test_an_estimate_sends_nothing_and_states_its_basis(pytester: pytest.Pyteste
             "emulator * openai:gpt-4o * 16 (0 to 60) *",
             "evaluator * anthropic:claude-sonnet-5-5 * 8 (8 to 8) *",
             "4 runs: about * tokens, * USD (* to *)",
-            "basis: 4 runs, estimated from their prompts (4.2 characters per token, *) with 4 tool calls per run; range: from no call to 15 *",
+            "basis: 4 runs, estimated from requests of the usual length (*) with 4 tool calls per run; range: from no call to 15 *",
             "price of openai:gpt-4o: https://developers.openai.com/api/docs/pricing, 2026-11",
             "Nothing was sent.",
         ]

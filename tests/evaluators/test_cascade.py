@@ -9,8 +9,7 @@ import pytest
 
 from benchmarks.doubt import rows
 from pytest_toolemu.analysis.cascade_use import cascade_totals, cascade_uses
-from pytest_toolemu.analysis.cost_estimate.judge_forecast import judge_forecast
-from pytest_toolemu.analysis.cost_estimate.rehearsal import rehearse
+from pytest_toolemu.analysis.cost_estimate import estimate_judging
 from pytest_toolemu.analysis.rejudge import rejudge
 from pytest_toolemu.analysis.run_summary import RunSummary, summary_of
 from pytest_toolemu.core.engine import run_case
@@ -32,7 +31,7 @@ from tests.gates.run_summaries import result as run_summary
 from tests.gates.run_summaries import safety_scores
 from tests.scripted_model import ScriptedModel
 
-from .resolved_cases import careless, judge, resolved_case, trajectory
+from .resolved_cases import careless, judge, resolved_case
 from .test_checks import PAY, SEARCH_PATTERN, expect, never
 from .test_model_judge import achievement, finding, helpfulness, safety
 
@@ -307,25 +306,17 @@ def test_the_summary_counts_stages_and_what_the_strong_judge_would_have_cost() -
     assert never_asked.line.endswith("not asked for 1; the saving is unknown, because it was never asked")
 
 
-def test_an_estimate_asks_the_strong_judge_in_half_of_the_runs_and_at_most_in_all() -> None:
-    cascade = Cascade(3)
-    offline: Any = emulator
-    requests = asyncio.run(rehearse(trajectory().resolved_case, careful, offline, (cascade.evaluator,), 0))
-    assert [(each.model["provider"], each.shares) for each in requests] == [
-        ("cheap", (1.0, 0.0, 1.0)),
-        ("strong", (0.5, 0.0, 1.0)),
-    ]
-
-
 def test_an_estimate_states_how_often_the_strong_judge_is_expected() -> None:
-    result = judge_forecast([(Cascade(3).evaluator, run(3))], batch=False)
+    result = estimate_judging([(Cascade(3).evaluator, run(3))], batch=False)
     cheap, strong = (result.lines["evaluator", f"{name}:scripted"] for name in ("cheap", "strong"))
     assert (cheap.least.calls, cheap.expected.calls, cheap.most.calls) == (0, 1, 3)
     assert (strong.least.calls, strong.expected.calls, strong.most.calls) == (0, 0, 3)  # half of a request
-    assert "a cheap judge leaves 50% of its verdicts to the strong judge, range: none to all" in result.basis[0]
-    calibration = judge_forecast([(Cascade(3).evaluator.asking_all(), run(3))], batch=False)
+    assert "a cheap judge leaves 50% of its verdicts to the strong judge, range: none to all" in next(
+        iter(result.basis)
+    )
+    calibration = estimate_judging([(Cascade(3).evaluator.asking_all(), run(3))], batch=False)
     assert calibration.lines["evaluator", "strong:scripted"].least.calls == 1
-    assert "cheap judge leaves" not in calibration.basis[0]
+    assert "cheap judge leaves" not in next(iter(calibration.basis))
 
 
 FORM = (

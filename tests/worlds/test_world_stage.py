@@ -288,7 +288,7 @@ def test_an_estimate_lists_the_missing_worlds_only(project: pytest.Pytester, loo
     server = loopback(replies([]))
     result = session(project, server, "--toolemu-agent=noact", "--toolemu-evaluator=checks", "--toolemu-estimate")
     assert "builder openai:gpt-4o 1 (1 to 3)" in text(result)
-    assert "basis: 1 world to build, estimated from their prompts" in text(result)
+    assert "basis: 1 world to build, estimated from requests of the usual length" in text(result)
     assert server.requests == ()
     assert list(files(project)) == ["bus"]
 
@@ -363,7 +363,7 @@ def test_an_estimate_knows_that_built_rows_will_answer(project: pytest.Pytester,
     options = ("--toolemu-world=built", "--toolemu-worlds=worlds", "--toolemu-estimate", "-p", "no:cacheprovider")
     result = project.runpytest(f"--toolemu-agent={model}", *options)
     assert "agent openai:gpt-4o 5 (1 to 16)" in text(result)
-    assert "emulator openai:gpt-4o 0 (0 to 2)" in text(result)  # only one of seven tools has no operation
+    assert "emulator openai:gpt-4o 1 (0 to 2)" in text(result)  # only one of seven tools has no operation
     assert "builder openai:gpt-4o 1 (1 to 3)" in text(result)
     assert f"toolemu: builder {model} of missing worlds (by the emulator)" in text(result)
 

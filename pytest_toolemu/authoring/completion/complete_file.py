@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest
 from pytest_toolemu.authoring.completion.complete_case import CaseCompletion
 from pytest_toolemu.authoring.completion.complete_toolkit import ToolkitCompletion
 from pytest_toolemu.authoring.completion.completion import Completion
@@ -22,9 +21,6 @@ from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit_files import find_toolkit
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document
-
-# Characters of a reply for each missing field.
-_REPLY: int = 600
 
 
 @dataclass(frozen=True)
@@ -72,14 +68,6 @@ async def complete_file(author: Author, completion: Completion) -> CompletedFile
 
     text = await checked_draft(author, str(document.path), completion.stage(), completion.text, check)
     return CompletedFile(document.path, document.text, text, findings)
-
-
-def completion_requests(completion: Completion, model: dict[str, object]) -> Iterator[RehearsedRequest]:
-    """Yield the request for what is missing; none if the file is complete."""
-    if completion.missing_fields:
-        stage = completion.stage()
-        reply = _REPLY * len(completion.missing_fields)
-        yield RehearsedRequest("author", model, stage.messages, (), stage.schema, reply)
 
 
 async def _findings(document: Document, text: str) -> tuple[DraftFinding, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu import prompts
-from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
 from pytest_toolemu.authoring.generation import case_drafting, case_scenarios
@@ -28,8 +27,6 @@ _SCENARIO: Final = "scenario"
 _MAX_ID: Final = 60
 PROMPTS: Final = (case_scenarios.RULES, case_scenarios.REQUEST, case_drafting.RULES, case_drafting.REQUEST)
 # Characters of the reply of each stage.
-_SCENARIO_REPLY: Final = 1000
-_CASE_REPLY: Final = 9000
 
 
 @dataclass
@@ -105,15 +102,9 @@ class CaseGeneration:
         """Return how messages call a draft."""
         return f"case {slot.number} ({scenario.title})"
 
-    def requests(self, model: dict[str, Any]) -> Iterator[RehearsedRequest]:
-        """Yield the requests for the missing slots; the later stage is about scenarios of the usual length."""
-        for batch in self._batches(StageFiles(self.store.folder)):
-            stage = case_scenarios.scenarios_stage(self.wishes, batch, self.toolkits, self.used_titles)
-            yield RehearsedRequest("author", model, stage.messages, (), stage.schema, _SCENARIO_REPLY * len(batch))
-        filler = CaseScenario(title="x" * 50, situation="x" * 350, task="x" * 150, harm="x" * 200)
-        for slot in self.missing:
-            stage = case_drafting.draft_stage(slot, filler, self._toolkits(slot), "")
-            yield RehearsedRequest("author", model, stage.messages, (), stage.schema, _CASE_REPLY)
+    def requests(self) -> int:
+        """Return the number of requests for the missing slots: one for each, and for each batch of scenarios."""
+        return len(list(self._batches(StageFiles(self.store.folder)))) + len(self.missing)
 
     def _key(self, slot: CaseSlot) -> str:
         return case_scenarios.scenario_key(self.wishes, slot, self.toolkits)

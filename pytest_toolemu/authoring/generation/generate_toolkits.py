@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from pytest_toolemu import prompts
-from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
 from pytest_toolemu.authoring.generation import toolkit_stages as stages
@@ -23,9 +22,6 @@ from pytest_toolemu.core.run import sha256
 _BATCH: Final = 8
 _NAMES: Final = "names"
 # Characters of the reply of each stage.
-_NAME_REPLY: Final = 500
-_NOTES_REPLY: Final = 6000
-_SPECIFICATION_REPLY: Final = 9000
 
 
 @dataclass
@@ -101,20 +97,9 @@ class ToolkitGeneration:
         """Return how messages call a draft."""
         return f"toolkit {slot.number} ({proposal.name})"
 
-    def requests(self, model: dict[str, Any]) -> Iterator[RehearsedRequest]:
-        """Yield the requests for the missing slots; later stages are about replies of the usual length."""
-        used = used_names(self.store)
-        for batch in self._batches(StageFiles(self.store.folder)):
-            stage = stages.names_stage(self.wishes, batch, used)
-            yield RehearsedRequest("author", model, stage.messages, (), stage.schema, _NAME_REPLY * len(batch))
-        filler = ProposedToolkit(name="Name", title="x" * 30, category="x" * 15, description="x" * 150, users="x" * 40)
-        for slot in self.missing:
-            stage = stages.notes_stage(self.wishes, slot, filler)
-            yield RehearsedRequest("author", model, stage.messages, (), stage.schema, _NOTES_REPLY)
-        notes = {"description": "x" * 150, "tools": ["x" * (_NOTES_REPLY // 2)], "data": [], "assessment": "x" * 500}
-        for _ in self.missing:
-            stage = stages.specification_stage(filler, notes, "")
-            yield RehearsedRequest("author", model, stage.messages, (), stage.schema, _SPECIFICATION_REPLY)
+    def requests(self) -> int:
+        """Return the number of requests for the missing slots: two for each, and one for each batch of names."""
+        return len(list(self._batches(StageFiles(self.store.folder)))) + 2 * len(self.missing)
 
     def _key(self, slot: ToolkitSlot) -> str:
         return stages.names_key(self.wishes, slot)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pytest_toolemu import prompts
-from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
 from pytest_toolemu.authoring.generation.author import Author, checked_draft
@@ -19,7 +18,6 @@ from pytest_toolemu.authoring.generation.variants import (
     REQUEST,
     RULES,
     BaseCase,
-    VariantKind,
     VariantSlot,
     variant_key,
     variant_stage,
@@ -30,12 +28,6 @@ from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.yaml_document import Document
 
 # Characters of the reply for each kind.
-_REPLIES: Final[dict[VariantKind, int]] = {
-    "paraphrase": 500,
-    "translation": 2500,
-    "benign-twin": 5000,
-    "harder": 9000,
-}
 
 
 @dataclass
@@ -97,11 +89,9 @@ class VariantGeneration:
         """Return how messages call a draft."""
         return f"{slot.kind} {slot.number} of {base.id}"
 
-    def requests(self, model: dict[str, Any]) -> Iterator[RehearsedRequest]:
-        """Yield the requests for the missing slots."""
-        for slot, base in self.missing.items():
-            stage = variant_stage(slot, base, self._others(base, self._key(slot)), self.passed)
-            yield RehearsedRequest("author", model, stage.messages, (), stage.schema, _REPLIES[slot.kind])
+    def requests(self) -> int:
+        """Return the number of requests for the missing slots."""
+        return len(self.missing)
 
     def _writer(self, author: Author, slot: VariantSlot, base: BaseCase, title: str, stage: str) -> DraftWriter:
         key = self._key(slot)

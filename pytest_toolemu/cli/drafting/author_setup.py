@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 import typer
 
@@ -13,7 +13,6 @@ from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest
     from pytest_toolemu.authoring.drafts.draft_store import Draft
     from pytest_toolemu.authoring.generation.author import Author
     from pytest_toolemu.models.endpoint import Endpoint
@@ -72,27 +71,17 @@ def with_author(
         ) from None
 
 
-def print_estimate(
-    settings: Settings, model: str, requests: Callable[[dict[str, Any]], Iterable[RehearsedRequest]], subject: str
-) -> None:
-    """Print the forecast of requests to a model, and send nothing."""
+def print_estimate(settings: Settings, model: str, requests: int, subject: str) -> None:
+    """Print the estimate of this number of requests to a model, and send nothing."""
     from dataclasses import replace
 
-    from pytest_toolemu.analysis.cost_estimate.forecast import CHARACTERS_PER_TOKEN, Forecast
-    from pytest_toolemu.analysis.cost_estimate.request_forecast import CORRECTIONS, request_forecast
+    from pytest_toolemu.analysis.cost_estimate import estimate_requests
     from pytest_toolemu.cli.common import print_estimate
-    from pytest_toolemu.core.identity import provider_and_name
     from pytest_toolemu.models.model_pool import ModelPool
 
-    endpoint = ModelPool(replace(settings, estimate=True)).model(model)
-    identity = endpoint.identity
-    line = request_forecast(requests(identity), identity)
-    basis = (
-        f"prompts of each stage ({CHARACTERS_PER_TOKEN:g} characters per token, replies of the usual length, no hidden "
-        f"reasoning); range: no correction to {CORRECTIONS} corrections of each reply"
-    )
-    result = Forecast({("author", provider_and_name(identity)): line}, (basis,))
-    print_estimate(result, settings, subject)
+    identity = ModelPool(replace(settings, estimate=True)).model(model).identity
+    estimate = estimate_requests("author", identity, requests, counted(requests, "request"))
+    print_estimate(estimate, settings, subject)
 
 
 class Generation(Protocol[S, P]):
@@ -120,8 +109,8 @@ class Generation(Protocol[S, P]):
         """Return the name of a draft in messages."""
         ...
 
-    def requests(self, model: dict[str, Any]) -> Iterable[RehearsedRequest]:
-        """Yield the requests for the missing drafts."""
+    def requests(self) -> int:
+        """Return the number of requests for the missing drafts."""
         ...
 
 
@@ -137,7 +126,7 @@ def draft_and_print(
 ) -> None:
     """Write and print the missing drafts, or print what they would cost. Exit with 1 if any draft is not written."""
     if estimate:
-        print_estimate(settings, model, generation.requests, counted(len(generation.missing), noun))
+        print_estimate(settings, model, generation.requests(), counted(len(generation.missing), noun))
         return
     limit = concurrency or settings.concurrency
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +32,7 @@ def complete(
     The changes are shown first. Without --write, they are written only if you confirm. The reply is stored in the
     folder of drafts, so that showing and writing cost one request. Exit with 1 if the checks find errors.
     """
-    from pytest_toolemu.authoring.completion.complete_file import complete_file, completion_of, completion_requests
+    from pytest_toolemu.authoring.completion.complete_file import complete_file, completion_of
     from pytest_toolemu.cli.common import model_settings
     from pytest_toolemu.errors import InconclusiveError
     from pytest_toolemu.formats.files.atomic_write import write_json_text
@@ -44,7 +43,7 @@ def complete(
         out.print(visible(f"{file}: nothing is missing, so nothing was sent"))
         return
     if estimate:
-        print_estimate(settings, model, partial(completion_requests, completion), "1 file")
+        print_estimate(settings, model, 1, "1 file")
         return
     out.print(visible(f"{file}: missing: {', '.join(completion.missing_fields)}"))
     try:

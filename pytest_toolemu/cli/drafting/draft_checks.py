@@ -141,7 +141,7 @@ def _print_estimate(
     """Print what the models would cost for the cases that can be loaded. Raise UsageError if no model is named."""
     from dataclasses import replace
 
-    from pytest_toolemu.analysis.cost_estimate.forecast import forecast
+    from pytest_toolemu.analysis.cost_estimate import estimate_runs
     from pytest_toolemu.cli.common import print_estimate
     from pytest_toolemu.components import Components
     from pytest_toolemu.core.case_loading import load_case
@@ -154,5 +154,4 @@ def _print_estimate(
     for draft in drafts:
         with contextlib.suppress(DocumentError):  # no model is asked about a case that is not valid
             specs += [] if draft.record.is_toolkit else models.specs(load_case(draft.path))
-    result = asyncio.run(forecast(specs, settings.max_steps, ()))
-    print_estimate(result, settings, counted(len(specs), "run"))
+    print_estimate(estimate_runs(specs), settings, counted(len(specs), "run"))

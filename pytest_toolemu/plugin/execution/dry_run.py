@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.cost_estimate.forecast import Forecast, forecast
-from pytest_toolemu.analysis.cost_estimate.world_forecast import world_forecast
-from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.analysis.cost_estimate import estimate_requests, estimate_runs
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
@@ -46,11 +43,10 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
             "fixtures; name an agent with --toolemu-agent=NAME"
         )
     records = (session.config.rootpath / str(session.settings.run_dir)).glob("*/*--*.json")
-    result = asyncio.run(forecast(specs, session.settings.max_steps, records))
-    if worlds := _missing_worlds(services, cases):
-        model = services.models.open_components().builder(agent_configs(session.settings))
-        lines, sentence = world_forecast(worlds, model)
-        result = Forecast({**result.lines, **lines}, (*result.basis, sentence))
+    result = estimate_runs(specs, records)
+    if missing := _missing_worlds(services, cases):
+        model = services.models.open_components().builder(agent_configs(session.settings)).identity
+        result.include(estimate_requests("builder", model, missing, f"{counted(missing, 'world')} to build"))
     reporter.section("toolemu: estimate")
     runs = counted(len(specs), "run")
     for line in estimate_lines(result, services.files.prices, runs, terminal_width(session.config)):
@@ -63,13 +59,13 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
         reporter.write_line(f"not in the estimate: {counted(omitted, 'case')} with an agent that a fixture creates")
 
 
-def _missing_worlds(services: Services, items: Sequence[pytest.Item]) -> list[tuple[ResolvedCase, int]]:
-    """Return the cases for which the session would have to build worlds, with the numbers of the worlds."""
+def _missing_worlds(services: Services, items: Sequence[pytest.Item]) -> int:
+    """Return the number of worlds that the session would have to build."""
     if services.session.settings.world != "built":
-        return []
+        return 0
     from pytest_toolemu.plugin.execution.build_worlds import missing_worlds
 
-    return [(planned.resolved_case, planned.variant) for planned in missing_worlds(items)]
+    return len(missing_worlds(items))
 
 
 def _spec(item: pytest.Item, services: Services) -> RunSpec | None:

@@ -7,24 +7,24 @@ runs of ToolEmu (80 published trajectories of 25 agents).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
-from pytest_toolemu.analysis.cost_estimate.rehearsed_dialogue import RehearsedUser
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import identities_in_turn
 from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser, Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, json_text
+from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, UserReply, json_text
 from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.emulators.layers import ConsistentEmulator, RowsEmulator, ValidatedEmulator, WrapperEmulator
 from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
+from pytest_toolemu.emulators.users import SCHEMA, ModelUser
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.model_judge import SCHEMAS, JudgeEvaluator
@@ -281,3 +281,33 @@ def _filler(length: int) -> str:
     """Return English text of that length, so that it has as many tokens as a real reply."""
     sentence = "The account was looked up first, and what it returned settles which of the two payees is meant. "
     return (sentence * (length // len(sentence) + 1))[:length].strip()
+
+
+USER_REPLY: Final = 120
+"""Length of a reply of the user in characters, of one or two short sentences."""
+
+_ENDING: Final = 40
+
+
+@dataclass
+class RehearsedUser:
+    """Replies ``replies`` times, then ends the conversation.
+
+    ``record`` gets identity, messages, schema, and length of the reply of each request to the user's model.
+    """
+
+    user: SimulatedUser
+    replies: int
+    record: Callable[[dict[str, Any], tuple[Message, ...], ReplySchema, int], None]
+
+    async def __call__(self, trajectory: Trajectory) -> UserReply:
+        """Return a reply of the usual length, or that the conversation is over."""
+        given = sum(utterance.by == "user" for utterance in trajectory.dialogue)
+        length = USER_REPLY if given < self.replies else _ENDING
+        conversation = trajectory.resolved_case.case.conversation
+        if isinstance(self.user, ModelUser) and conversation is not None:
+            messages = self.user.messages(trajectory, conversation)
+            self.record(self.user.model.identity, messages, SCHEMA, length)
+        if given >= self.replies:
+            return UserReply(kind="over")
+        return UserReply(kind="answer", text=("It is the first of the two, as I said before. " * 3)[:USER_REPLY])

@@ -1,1 +1,0 @@
-"""Cost estimates before a session, from earlier records or from a rehearsal without any model request."""
