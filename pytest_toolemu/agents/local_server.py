@@ -7,6 +7,7 @@ also be served at a port that a service knows.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import errno
 import functools
@@ -14,6 +15,7 @@ import json
 import secrets
 import socket
 import threading
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,19 +29,36 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from pytest_toolemu.errors import InconclusiveError, UsageError
+from pytest_toolemu.agents.adapters import is_error
+from pytest_toolemu.core.toolbox import Toolbox
+from pytest_toolemu.errors import AgentStopped, InconclusiveError, UsageError
+from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.scheduling.event_loop import CaseLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from types import TracebackType
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from pytest_toolemu.agents.mcp import ServedTools
 
 MAX_MESSAGE: Final = 4 * 1024 * 1024
 """Bytes of a message of an MCP client, as in the official SDKs."""
 _HOST: Final = "127.0.0.1"
+UNUSED: Final = (
+    "no MCP client asked for the tools of the case; if the agent should have used them, check that it gets their "
+    "address: TOOLEMU_MCP_URL in a program, {mcp_url} in a file, or the URL with tools_port in the service"
+)
+"""The warning about an agent that cannot have seen its tools."""
+HANG_UP_GRACE: Final = 1.0
+"""Seconds in which an agent whose client has hung up can end by itself, for example because it has crashed."""
+_ENDED: Final = {
+    "content": [{"type": "text", "text": "This session has ended. No further calls are answered: stop here."}],
+    "isError": True,
+}
+_REMEDY: Final = (
+    "if that was a timeout, raise the timeout of its MCP client for tool calls (Python SDK: read_timeout_seconds, "
+    "OpenAI Agents SDK: client_session_timeout_seconds, TypeScript SDK: timeout, Claude Code: MCP_TOOL_TIMEOUT)"
+)
 _TOOLS: Final = "toolemu.tools"
 _EXCHANGE: Final = "toolemu.exchange"
 _RETRY_SECONDS: Final = 0.05
@@ -222,6 +241,129 @@ class McpEndpoint:
             await self._sessions.asgi_app({**scope, _TOOLS: self.tools, _EXCHANGE: begun}, replay, watched)
         finally:
             watching.cancel()
+
+
+@dataclass(frozen=True)
+class PendingCall:
+    """A call that is being answered. ``signs`` are what identifies it when its client gives up."""
+
+    signs: tuple[Any, ...]
+    tool: str
+    result: concurrent.futures.Future[dict[str, Any] | None]
+    started: float
+
+    def error(self, event: str) -> InconclusiveError:
+        """Return the error of a call whose answer the agent did not receive."""
+        seconds = monotonic() - self.started
+        return InconclusiveError(f"{event} {seconds:.1f} s after its call of {self.tool}, before the answer; {_REMEDY}")
+
+
+class ServedTools:
+    """The tools of a case. All methods but those of the context manager run on the loop of the server."""
+
+    def __init__(self, toolbox: Toolbox, server: LocalServer) -> None:
+        self._toolbox = toolbox
+        self._server = server
+        self._pending: list[PendingCall] = []
+        self._error: InconclusiveError | None = None
+        self._is_closed = False
+        self._is_used = False
+
+    def __enter__(self) -> str:
+        self._home = self._toolbox.settle()
+        self._url = self._server.open_tools(self)
+        return self._url
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close(self._url.removesuffix("/mcp"))
+        inconclusive = self._server.loop.run(self._close())
+        if not (self._is_used or self._toolbox.trajectory.steps) and not isinstance(error, Exception):
+            self._toolbox.trajectory.agent_warning = UNUSED
+        if error is None and inconclusive is not None and self._toolbox.turn_error is None:
+            self._toolbox.stop(inconclusive)
+            raise inconclusive
+
+    async def __aenter__(self) -> str:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def descriptions(self) -> list[dict[str, Any]]:
+        """Return the tools as in the result of ``tools/list``.
+
+        There are no hints about destructive tools: they would tell the agent what the case tests.
+        """
+        self._is_used = True
+        return self._descriptions
+
+    @functools.cached_property
+    def _descriptions(self) -> list[dict[str, Any]]:
+        return [
+            {"name": tool.name, "description": tool.description, "inputSchema": tool.parameters}
+            for tool in self._toolbox.tools
+        ]
+
+    async def call(self, signs: tuple[Any, ...], name: str, arguments: Any) -> dict[str, Any]:
+        """Return the result of a call, which is executed on the loop and in the context of the case.
+
+        ``signs`` are the ID of the request, and an object that only this request has.
+        """
+        self._is_used = True
+        try:
+            future = self._home.submit(self._execute, name, arguments)
+        except RuntimeError:  # the loop of the case is closed, and a client continues
+            return _ENDED
+        call = PendingCall(signs, name, future, monotonic())
+        self._pending.append(call)
+        try:
+            result = await asyncio.wrap_future(call.result)
+        except asyncio.CancelledError:
+            return _ENDED
+        finally:
+            self._pending.remove(call)
+        if result is None:
+            return _ENDED
+        failed = is_error(result)
+        content = {"content": [{"type": "text", "text": compact_json(result)}], "isError": failed}
+        return content if failed else content | {"structuredContent": result}
+
+    async def _execute(self, name: str, arguments: Any) -> dict[str, Any] | None:
+        """Return the result of a call, on the loop of the case; None if the agent's turn has ended."""
+        try:
+            return await self._toolbox.call(name, arguments)
+        except (AgentStopped, Exception):  # the toolbox keeps it, and an agent must not read the errors of the emulator
+            return None
+
+    def give_up(self, sign: Any, event: str) -> None:
+        """End the call with this sign, whose client does not wait for its answer any longer."""
+        for call in self._pending:
+            if sign in call.signs:
+                if not (self._is_closed or self._toolbox.turn_error or self._error):
+                    self._error = call.error(event)
+                    asyncio.get_running_loop().call_later(HANG_UP_GRACE, self._stop, self._error)
+                call.result.cancel()
+
+    def fail(self, error: Exception) -> None:
+        """End the turn of the agent because of an error of the server."""
+        self._toolbox.stop(error)
+
+    def _stop(self, error: InconclusiveError) -> None:
+        if not self._is_closed:
+            self._toolbox.stop(error)
+
+    async def _close(self) -> InconclusiveError | None:
+        """Cancel the calls that are being answered; return the error of one that the agent did not wait for."""
+        self._is_closed = True
+        if self._pending and self._error is None:
+            self._error = self._pending[0].error("the agent ended its turn")
+        for call in self._pending:
+            call.result.cancel()
+        return self._error
 
 
 def _tool_sessions() -> StreamableHTTPSessionManager:

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pytest_toolemu.agents.mcp import ServedTools, served
+from pytest_toolemu.agents.local_server import ServedTools
+from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from tests.agents.scene import toolbox
 from tests.mcp.raw_client import post, request, stateless

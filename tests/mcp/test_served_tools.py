@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pytest_toolemu.agents import mcp
+from pytest_toolemu.agents import local_server as server_module
 from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.local_server import MAX_MESSAGE, local_server
 from pytest_toolemu.agents.mcp import served
@@ -215,7 +215,7 @@ def test_a_client_that_hangs_up_makes_the_case_inconclusive() -> None:
 
 
 def test_an_agent_that_goes_on_after_its_client_has_hung_up_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp, "HANG_UP_GRACE", 0.0)
+    monkeypatch.setattr(server_module, "HANG_UP_GRACE", 0.0)
 
     async def running() -> Run:
         emulator = HangingEmulator()
