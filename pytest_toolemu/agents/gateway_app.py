@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urljoin
 
 import httpx2
@@ -13,33 +16,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pytest_toolemu.agents.local_server import body_of, json_error
-from pytest_toolemu.agents.model_gateway import (
-    EVENTS,
-    PATHS,
-    PassedCall,
-    PassedRequest,
-    Provider,
-    SessionRules,
-    error_of,
-    reply_of,
-    wire_of,
-)
-from pytest_toolemu.core.messages import ModelRequest, Reply
-from pytest_toolemu.core.toolbox import Toolbox
+from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, Usage
+from pytest_toolemu.core.toolbox import Toolbox, printable
 from pytest_toolemu.errors import ModelError, NotRunError, ReplayMissError
 from pytest_toolemu.formats.truncation import truncated
-from pytest_toolemu.models.endpoint import NO_CREDIT, quotas, retry_after
+from pytest_toolemu.models.endpoint import NO_CREDIT, EndpointAddress, RemoteModel, quotas, retry_after
+from pytest_toolemu.models.spec import ModelSpec
 from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+Provider = Literal["openai", "anthropic"]
+
+PATHS: Final[dict[Provider, str]] = {"openai": "/openai/v1", "anthropic": "/anthropic"}
+"""The paths of the providers below the URL of a case. OpenAI's SDKs expect a base URL that ends with /v1."""
 _TIMEOUT: Final = 600.0
 _SHOWN: Final = 600
 _MAX_BODY: Final = 64 * 1024 * 1024
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
-_NOT_PASSED: Final = (b"connection", b"content-length", b"transfer-encoding", b"keep-alive", b"content-encoding")
+_NOT_RELAYED: Final = (b"connection", b"content-length", b"transfer-encoding", b"keep-alive", b"content-encoding")
 # Statuses that say that an endpoint cannot be used, as opposed to a request of the agent that is not valid.
 _UNUSABLE: Final = (None, 401, 402, 403, 408, 429)
 
@@ -53,10 +50,18 @@ def _client() -> httpx2.AsyncClient:
 class CaseGateway:
     """Answers the requests of one agent, as an ASGI application. ``base_urls`` are those of the providers."""
 
-    def __init__(self, toolbox: Toolbox, rules: SessionRules, base_urls: Mapping[Provider, str]) -> None:
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        limit: Callable[[RemoteModel], Model],
+        base_urls: Mapping[str, str],
+        *,
+        replays_only: bool,
+    ) -> None:
         self._home = toolbox.settle()
         self._toolbox = toolbox
-        self._rules = rules
+        self._limit = limit
+        self._replays_only = replays_only
         self._base_urls = base_urls
         self._calls: set[asyncio.Task[Response]] = set()
         self._has_ended = False
@@ -74,7 +79,7 @@ class CaseGateway:
                 response = await asyncio.wrap_future(self._home.submit(self._ask, call, exchange))
             except (asyncio.CancelledError, RuntimeError):  # the loop of the case may be closed
                 response = _refusal(503, "the case has ended")
-        elif self._rules.replays_only:
+        elif self._replays_only:
             what = f"{request.method} {request.target}"
             response = _refusal(503, f"{what}: only recorded requests to models are answered")
         else:
@@ -115,7 +120,7 @@ class CaseGateway:
         self._calls.add(task)
         toolbox = self._toolbox
         try:
-            model = self._rules.limit(PassedModel(call, exchange))
+            model = self._limit(PassedModel(call, exchange))
             reply = await ask(model, "agent", toolbox.trajectory.ledger, call.messages)
         except (NotRunError, ReplayMissError) as error:
             toolbox.stop(error)
@@ -230,7 +235,7 @@ class Exchange:
 
     async def _relay(self, response: httpx2.Response, label: str) -> bytes:
         self.has_answered = True
-        headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _NOT_PASSED]
+        headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _NOT_RELAYED]
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         body = bytearray()
         async for chunk in response.aiter_bytes():
@@ -255,7 +260,7 @@ class Exchange:
         if location := headers.get("location") if status in _REDIRECTS else None:
             return ModelError(f"{label}: {self._redirection(location)}", status=status)
         body = (await response.aread())[:_MAX_BODY]
-        passed = {name: value for name, value in headers.items() if name.encode() not in _NOT_PASSED}
+        passed = {name: value for name, value in headers.items() if name.encode() not in _NOT_RELAYED}
         self.failure = Response(body, status, passed)
         text = body.decode("utf-8", "replace")
         shown = truncated(" ".join(text.split()), _SHOWN)
@@ -271,3 +276,209 @@ class Exchange:
 def _refusal(status: int, message: str) -> Response:
     """Return an error in the format of both providers."""
     return json_error(status, message, code=None, param=None)
+
+
+# ---- requests
+
+_MODEL_CALLS: Final = ("completions", "responses", "messages")
+# Keys of a request with the conversation, which grows from request to request.
+_CONVERSATION: Final = ("messages", "input", "prompt")
+_ROLES: Final = ("system", "user", "assistant", "tool")
+_NOT_PASSED: Final = ("host", "connection", "content-length", "accept-encoding", "transfer-encoding")
+_KEYS: Final = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+
+
+@dataclass(frozen=True)
+class PassedRequest:
+    """A request of a program. ``target`` is what follows the base URL; the names of headers are in lower case."""
+
+    method: str
+    provider: Provider
+    base_url: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def url(self) -> str:
+        """Where the provider gets the request."""
+        return self.base_url + self.target
+
+    @property
+    def passed_headers(self) -> dict[str, str]:
+        """The headers without those that concern the connection of the program only."""
+        return {name: value for name, value in self.headers.items() if name not in _NOT_PASSED}
+
+    @property
+    def model_call(self) -> PassedCall | None:
+        """The request as a model call; None if it is something else, such as a list of models."""
+        path = self.target.partition("?")[0].rstrip("/")
+        if self.method != "POST" or path.rpartition("/")[2] not in _MODEL_CALLS:
+            return None
+        try:
+            content = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+        is_call = isinstance(content, dict) and isinstance(content.get("model"), str) and bool(content["model"].strip())
+        return PassedCall(self, content) if is_call else None
+
+
+@dataclass(frozen=True)
+class PassedCall:
+    """A request to a model. ``content`` is its JSON body."""
+
+    request: PassedRequest
+    content: dict[str, Any]
+
+    @property
+    def address(self) -> EndpointAddress:
+        """The provider, the model, and the credential of the program, which share a rate limit."""
+        headers = self.request.headers
+        secret = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
+        spec = ModelSpec(self.request.provider, printable(self.content["model"]))
+        return EndpointAddress(spec, self.request.base_url, _KEYS[self.request.provider], secret or None)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The turns of the conversation, after a message with everything else, such as tools and parameters."""
+        rest = {name: value for name, value in self.content.items() if name not in _CONVERSATION}
+        turns = [turn for name in _CONVERSATION for turn in _turns(self.content.get(name))]
+        parameters = _json_text({"path": self.request.target, **rest})
+        return (Message(role="system", content=parameters), *map(_message, turns))
+
+
+def _turns(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _message(turn: Any) -> Message:
+    """Return a turn as a message. What a message cannot express stays JSON."""
+    if isinstance(turn, str):
+        return Message(role="user", content=printable(turn))
+    role = turn.get("role") if isinstance(turn, dict) else None
+    if role in _ROLES and set(turn) == {"role", "content"} and isinstance(turn["content"], str):
+        return Message(role=role, content=printable(turn["content"]))
+    return Message(role=role if role in _ROLES else "user", content=_json_text(turn))
+
+
+def _json_text(value: Any) -> str:
+    return printable(json.dumps(value, ensure_ascii=False))
+
+
+# ---- replies
+
+EVENTS: Final = "text/event-stream"
+_TYPE: Final = "content_type"
+_BODY: Final = "body"
+_FAILED: Final = "the response failed"
+
+
+def reply_of(body: bytes, content_type: str, request_id: str | None) -> Reply:
+    """Return a reply with text, model, and tokens. ``native`` keeps all of it, so that it can be replayed.
+
+    The tokens are unknown if the provider does not state them.
+    """
+    text = body.decode("utf-8", "replace")
+    values = list(_values(text, content_type))
+    usage: dict[str, Any] = {}
+    model = ""
+    for holder in (part for value in values for part in _holders(value)):
+        if isinstance(holder.get("usage"), dict):  # later events complete the counts of earlier ones
+            usage |= {name: count for name, count in holder["usage"].items() if count is not None}
+        model = model or str(holder.get("model") or "")
+    return Reply(
+        text=printable("".join(part for value in values for part in _texts(value))),
+        usage=_usage(usage),
+        model=printable(model),
+        request_id=request_id,
+        native=({_TYPE: content_type, _BODY: text},),
+    )
+
+
+def error_of(body: bytes, content_type: str) -> str:
+    """Return the error that a reply with status 200 contains, or with which its stream ended; empty if none."""
+    for value in _values(body.decode("utf-8", "replace"), content_type):
+        response = value.get("response")
+        error = value.get("error")  # of Anthropic, of a chunk in OpenAI's format, and of routers in a whole reply
+        if value.get("type") == "response.failed" and isinstance(response, dict):
+            error = response.get("error") or _FAILED
+        if value.get("object") == "response" and value.get("status") == "failed":
+            error = error or _FAILED
+        if value.get("type") == "error":  # of OpenAI's Responses API, which has the members in the event itself
+            error = error or {name: part for name, part in value.items() if name != "type"}
+        for choice in _objects(value.get("choices")):  # of routers, beside the part of a reply that was written
+            error = error or choice.get("error") or (_FAILED if choice.get("finish_reason") == "error" else None)
+        if error:
+            return printable(error if isinstance(error, str) else json.dumps(error, ensure_ascii=False))
+    return ""
+
+
+def wire_of(reply: Reply) -> tuple[str, bytes] | None:
+    """Return content type and body of a recorded reply; None if it was not recorded here."""
+    for part in reply.native or ():
+        if isinstance(part.get(_TYPE), str) and isinstance(part.get(_BODY), str):
+            return part[_TYPE], part[_BODY].encode()
+    return None
+
+
+def _values(text: str, content_type: str) -> Iterator[dict[str, Any]]:
+    lines = [text]
+    if content_type.startswith(EVENTS):  # whose lines end in these three ways only, unlike those of splitlines()
+        lines = [line[5:] for line in re.split(r"\r\n|\r|\n", text) if line.startswith("data:")]
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):  # such as the [DONE] at the end of a stream
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+def _holders(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the objects that can state model and usage: the reply, and what the first or last event wraps."""
+    for holder in (value, value.get("message"), value.get("response")):
+        if isinstance(holder, dict):
+            yield holder
+
+
+def _texts(value: dict[str, Any]) -> Iterator[str]:
+    """Yield the text that a whole reply or one event of a stream contains."""
+    for choice in _objects(value.get("choices")):
+        for holder in (choice, choice.get("message"), choice.get("delta")):
+            if isinstance(holder, dict):
+                yield from (holder[name] for name in ("text", "content") if isinstance(holder.get(name), str))
+    for block in _objects(value.get("content")):
+        if isinstance(block.get("text"), str):
+            yield block["text"]
+    for item in _objects(value.get("output")):
+        yield from (part["text"] for part in _objects(item.get("content")) if isinstance(part.get("text"), str))
+    delta = value.get("delta")
+    if isinstance(delta, dict) and isinstance(delta.get("text"), str):
+        yield delta["text"]
+    if value.get("type") == "response.output_text.delta" and isinstance(delta, str):
+        yield delta
+
+
+def _usage(counts: dict[str, Any]) -> Usage:
+    """Return the tokens that OpenAI (Chat, Responses) or Anthropic states. Anthropic's input has no cached tokens."""
+    known = {name: count for name, count in counts.items() if type(count) is int and count >= 0}
+    prompt = known.get("input_tokens", known.get("prompt_tokens"))
+    output = known.get("output_tokens", known.get("completion_tokens"))
+    if prompt is None or output is None:
+        return Usage(calls=1, unknown=1)
+    read, written = known.get("cache_read_input_tokens", 0), known.get("cache_creation_input_tokens", 0)
+    details = counts.get("prompt_tokens_details") or counts.get("input_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+    return Usage(
+        input=prompt + read + written,
+        output=output,
+        cached=min(prompt + read, read or (cached if type(cached) is int else 0)),
+        cache_written=written,
+        calls=1,
+    )
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
