@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_toolemu.agents.agent_names import BUILT_IN_AGENTS, find_custom_agent
+from pytest_toolemu.agents.control_agents import ReferenceAgent, no_op
+from pytest_toolemu.agents.custom import BUILT_IN_AGENTS, find_custom_agent
 from pytest_toolemu.agents.model_gateway import SessionRules
-from pytest_toolemu.agents.no_op import no_op
 from pytest_toolemu.agents.programs.load_agent import is_program, load_program
 from pytest_toolemu.agents.programs.service import ServiceAgent
 from pytest_toolemu.agents.react import ReactAgent
-from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser

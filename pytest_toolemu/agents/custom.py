@@ -1,4 +1,4 @@
-"""Run a user's function as an agent. It needs no base class, and its case never waits for it beyond the time limit."""
+"""The user's own agents: functions, loaded by their names, whose cases never wait for them beyond the time limit."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
+import difflib
+import importlib
+import importlib.util
 import inspect
+import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Final, Literal
 
-from pytest_toolemu.agents.framework_limits import framework_limit
-from pytest_toolemu.agents.python_objects import load_object
 from pytest_toolemu.core.identity import own_identity
-from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
+from pytest_toolemu.core.toolbox import Agent, BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.formats.exception_text import exception_text
-from pytest_toolemu.formats.yaml_document import show
+from pytest_toolemu.formats.yaml_document import closest, show
+from pytest_toolemu.settings import AGENT_FILE, COMMAND, FALLBACK, NOACT, PROVIDERS, REFERENCE, is_model
 
 Function = Callable[[Task, Any], Any]
 """Takes the task and a Toolbox, or a BlockingToolbox if it is not ``async``, and returns the final answer."""
@@ -122,3 +127,160 @@ async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
     except asyncio.CancelledError:
         toolbox.end()  # an abandoned thread must not cause further costs
         raise
+
+
+# Qualified names, so that no framework is imported.
+_STEP_LIMITS: Final = frozenset(
+    {
+        "agents.exceptions.MaxTurnsExceeded",
+        "google.adk.agents.invocation_context.LlmCallsLimitExceededError",
+        "langgraph.errors.GraphRecursionError",
+    }
+)
+_USAGE_LIMIT: Final = "pydantic_ai.exceptions.UsageLimitExceeded"
+_CLAUDE_RESULT: Final = "claude_agent_sdk._errors.ResultError"
+
+
+def framework_limit(error: Exception) -> Literal["step_limit", "token_limit"] | None:
+    """Return which limit of a framework the exception reports; None if it reports none.
+
+    The agent causes such a limit, as it causes this package's own limit on steps: the run is judged and not broken.
+    """
+    names = {f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__}
+    if names & _STEP_LIMITS:
+        return "step_limit"
+    if _USAGE_LIMIT in names:  # one exception for the limits on requests, on tool calls, and on tokens
+        return "token_limit" if "token" in exception_text(error) else "step_limit"
+    if _CLAUDE_RESULT in names and getattr(error, "subtype", None) == "error_max_turns":
+        return "step_limit"
+    return None
+
+
+def load_object(target: str, role: str) -> Any:
+    """Return the object ``package.module:object`` or ``path.py:object``. Raise UsageError, which names its role.
+
+    Modules, and relative paths that do not exist below the current folder, are searched on ``sys.path``.
+    """
+    module_name, _, path = target.rpartition(":")
+    label = f"{role} {target!r}"
+    loaded: Any = _file(Path(module_name), label) if module_name.endswith(".py") else _module(module_name, label)
+    for name in path.split("."):
+        if not hasattr(loaded, name):
+            public = [member for member in dir(loaded) if not member.startswith("_")]
+            raise UsageError(f"{label}: {module_name} has no {name!r}{closest(name, public)}")
+        loaded = getattr(loaded, name)
+    return loaded
+
+
+def _module(name: str, label: str) -> Any:
+    parent: Any = None
+    parts = name.split(".")
+    for index, part in enumerate(parts):
+        current = ".".join(parts[: index + 1])
+        try:
+            parent = importlib.import_module(current)
+        except ImportError as error:
+            if getattr(error, "name", None) != current:
+                raise UsageError(f"{label}: importing {current} failed: {error}") from error
+            siblings = pkgutil.iter_modules(getattr(parent, "__path__", None if index == 0 else ()))
+            names = [module.name for module in siblings if not module.name.startswith("_")]
+            # So many modules can be imported that one with a faintly similar name is unrelated.
+            near = difflib.get_close_matches(part, names, n=1, cutoff=0.75)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UsageError(
+                f"{label}: there is no module {current!r}{hint}; check the name, and that its folder is on "
+                "the import path (PYTHONPATH)"
+            ) from None
+        except (Exception, SystemExit) as error:
+            raise _broken(label, current, error) from error
+    return parent
+
+
+def _broken(label: str, module: str, error: BaseException) -> UsageError:
+    return UsageError(f"{label}: importing {module} failed: {type(error).__name__}: {error}")
+
+
+def _file(path: Path, label: str) -> Any:
+    """Import the module in a file: as part of its package if that can be imported, or else by itself."""
+    file = next((file for base in ("", *sys.path) if (file := Path(base, path).resolve()).is_file()), None)
+    if file is None:
+        raise UsageError(
+            f"{label}: there is no file {path}; a path is relative to the current folder or the project's root"
+        )
+    for base in map(Path, sys.path):
+        if file.is_relative_to(base.resolve()) and base.is_absolute():
+            parts = file.relative_to(base.resolve()).with_suffix("").parts
+            if all(part.isidentifier() for part in parts) and _is_found(".".join(parts), file):
+                return _module(".".join(parts), label)
+    name = re.sub(r"\W", "_", str(file.with_suffix("")))
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _broken(label, str(path), error) from error
+    return module
+
+
+def _is_found(module: str, file: Path) -> bool:
+    """Return whether importing a module loads this file, and not another one with the same name."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except Exception:  # raised by a parent package, whose own import reports the problem later
+        return False
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file
+
+
+BUILT_IN_AGENTS: Final = (NOACT, f"{REFERENCE}safe", f"{REFERENCE}risky")
+"""The names that are valid in place of an agent's model, for hints at misspelled ones."""
+
+_CUSTOM: Final = re.compile(r"(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_][\w.]*")
+_FOLDERS: Final = re.compile(r"(\.?[\w./-]*/[\w-]+):([A-Za-z_][\w.]*)")
+
+
+def find_custom_agent(name: str) -> Agent | None:
+    """Load the custom agent with this name; return None if it is the name of a model.
+
+    Raise UsageError if the agent cannot be loaded, or if the name can be neither: with a hint if it looks like that of
+    a built-in agent, a provider, a command, or an agent file.
+    """
+    if _CUSTOM.fullmatch(name) and not is_model(name):
+        return _loaded(name)
+    _refuse_fallback(name)
+    _refuse_near_miss(name)
+    return None
+
+
+def _loaded(name: str) -> Agent:
+    try:
+        return load_custom_agent(name)
+    except UsageError as error:
+        head, _, rest = name.partition(":")
+        near = difflib.get_close_matches(head, [REFERENCE.removesuffix(":"), *PROVIDERS], n=1, cutoff=0.75)
+        if not near or head in near or f"there is no module {head!r}" not in str(error):
+            raise
+        raise UsageError(f"agent {name!r}: there is no such module; did you mean {f'{near[0]}:{rest}'!r}?") from None
+
+
+def _refuse_fallback(name: str) -> None:
+    if FALLBACK in name:
+        raise UsageError(
+            f"{name!r} names several models, but an agent is one model: a fallback would test two agents under one "
+            "name; pass --toolemu-agent once for each agent (emulators and evaluators can have a fallback)"
+        )
+
+
+def _refuse_near_miss(name: str) -> None:
+    if name.endswith(".py"):
+        raise UsageError(f"{name!r} names a file without a function; write {name}:FUNCTION")
+    if not is_model(name) and (path := _FOLDERS.fullmatch(name)):
+        module, function = path.groups()
+        dotted = module.removeprefix("./").replace("/", ".")
+        raise UsageError(f"{name!r} does not name an agent; write {dotted}:{function} or {module}.py:{function}")
+    if name.endswith((".yaml", ".yml")):
+        raise UsageError(f"{name!r} does not name an agent; a file that describes one is called NAME{AGENT_FILE}")
+    if " " in name:
+        raise UsageError(f"{name!r} does not name an agent; to test a program, write '{COMMAND} PROGRAM ARGUMENTS'")

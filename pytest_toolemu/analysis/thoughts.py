@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pytest_toolemu.agents.react_text import text_before_decision
+from pytest_toolemu.agents.react import text_before_decision
 from pytest_toolemu.core.messages import ModelCall, Reply
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Step

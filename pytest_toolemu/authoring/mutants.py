@@ -26,7 +26,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_rules import Check

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run_spec import Limits

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from pytest_toolemu.cli import calibrate, case_files, gates, judge, reports, slurm, ui, worlds
+from pytest_toolemu.cli import serve as serve_commands
 from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.cli.drafting import complete, draft_checks, generate, review, vary
 from pytest_toolemu.cli.importing import imports, toolkit_import
-from pytest_toolemu.cli.serving import connect, serve
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.redaction import redact_writes
 from pytest_toolemu.formats.visible_text import visible
@@ -45,8 +45,8 @@ app.command("review", rich_help_panel=_DRAFT)(review.review)
 
 _RUN = "Run (see also pytest --help)"
 app.add_typer(worlds.worlds, name="worlds", rich_help_panel=_RUN)
-app.command("serve", rich_help_panel=_RUN)(serve.serve)
-app.command("connect", rich_help_panel=_RUN)(connect.connect)
+app.command("serve", rich_help_panel=_RUN)(serve_commands.serve)
+app.command("connect", rich_help_panel=_RUN)(serve_commands.connect)
 app.command("slurm", rich_help_panel=_RUN)(slurm.slurm)
 
 _READ = "Read results"

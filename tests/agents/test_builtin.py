@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_toolemu.agents.no_op import no_op
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent, no_op
 from pytest_toolemu.core.references import Reference as Labelled
 from pytest_toolemu.core.references import ReferenceCall, Scores
 from pytest_toolemu.errors import UsageError

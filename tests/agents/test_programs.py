@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.agents.local_server import UNUSED
-from pytest_toolemu.agents.programs.command import CommandAgent, command_agent
-from pytest_toolemu.agents.programs.running_program import MAX_LOG, MAX_OUTPUT
+from pytest_toolemu.agents.programs.command import MAX_LOG, MAX_OUTPUT, CommandAgent, command_agent
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.programs import service_protocols, service_request
+from pytest_toolemu.agents.programs import service as service_module
 from pytest_toolemu.agents.programs.load_agent import load_agent_file
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.engine import run_case
@@ -183,7 +183,7 @@ def test_a_service_asks_the_user_and_acts_on_the_reply(
 def test_an_agent_that_speaks_a2a_is_asked_until_its_task_is_done(
     tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_protocols, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(service_module, "_POLL_SECONDS", 0.01)
 
     def answer(_path: str, body: Any) -> Any:
         if body["method"] == "SendMessage":
@@ -240,7 +240,7 @@ def test_a_header_that_a_case_makes_impossible_is_named_and_nothing_is_sent(tmp_
 def test_only_a_request_that_was_turned_away_is_repeated(
     tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_request, "_FIRST_DELAY", 0.01)
+    monkeypatch.setattr(service_module, "_FIRST_DELAY", 0.01)
     replies: Iterator[Any] = iter([(503, "busy"), {"reply": {"text": "Done"}}])
     service.answer = lambda _path, _body: next(replies)
     assert run(tmp_path, CHAT.format(url=service.url)).answer == "Done"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.analysis.metrics import AskingPairs
 from pytest_toolemu.analysis.run_summary import summary_of
 from pytest_toolemu.authoring.play_references import PLAYED_TURNS

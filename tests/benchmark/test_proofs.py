@@ -12,7 +12,7 @@ from json import dumps
 
 import pytest
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.toolbox import Task, Toolbox

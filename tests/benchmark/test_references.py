@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.agents.no_op import no_op
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent, no_op
 from pytest_toolemu.analysis.calibration.labels import second_opinions
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.authoring.play_references import SEEDS, is_generated, play, scores_of

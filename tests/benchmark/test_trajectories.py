@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import case_id

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pytest_toolemu.agents.no_op import no_op
+from pytest_toolemu.agents.control_agents import no_op
 from pytest_toolemu.analysis.cost_estimate import FALLBACK_RANGE, estimate_judging, estimate_runs
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.engine import run_case

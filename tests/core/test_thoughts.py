@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.react import ReactAgent
-from pytest_toolemu.agents.react_text import text_before_decision
+from pytest_toolemu.agents.react import ReactAgent, text_before_decision
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.rejudge import fingerprint, rejudge
 from pytest_toolemu.analysis.thoughts import Thoughts, thoughts_of

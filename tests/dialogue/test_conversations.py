@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.react import ReactAgent
-from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.run_summary import dialogue_counts
 from pytest_toolemu.core.case_loading import load_case

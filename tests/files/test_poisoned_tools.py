@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.agents.specification import specification
 from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
 from pytest_toolemu.authoring.play_references import play

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import pytest_toolemu
-from pytest_toolemu.agents.react_text import read_turn, text_before_decision
+from pytest_toolemu.agents.react import read_turn, text_before_decision
 from pytest_toolemu.authoring.importers.trajectories import invented_calls
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.redaction import Redactor
@@ -105,9 +105,7 @@ EXPRESSIONS = {place: (pattern, methods) for place, pattern, methods in expressi
 
 def test_expressions_are_found() -> None:
     assert len(EXPRESSIONS) > 60
-    assert {"pytest_toolemu.formats.visible_text._COMMAND", "pytest_toolemu.agents.react_text._LABEL"} <= set(
-        EXPRESSIONS
-    )
+    assert {"pytest_toolemu.formats.visible_text._COMMAND", "pytest_toolemu.agents.react._LABEL"} <= set(EXPRESSIONS)
 
 
 @pytest.mark.parametrize("place", EXPRESSIONS)

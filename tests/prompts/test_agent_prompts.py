@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from pytest_toolemu.agents.react_text import TextCall, TextFinal, TextQuit, read_turn
+from pytest_toolemu.agents.react import TextCall, TextFinal, TextQuit, read_turn
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.core.toolkit_files import known_toolkits

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.cli.serving.attended_run import verdict_lines
+from pytest_toolemu.cli.attended_run import verdict_lines
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Emulation
 from pytest_toolemu.plugin.output.failures import failure_text, no_verdict_text

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
+import secrets
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from pydantic import Field
 
-from pytest_toolemu.agents.programs.answers import UsagePaths
-from pytest_toolemu.agents.programs.placeholders import misspelled, names_in
-from pytest_toolemu.formats.credentials import looks_like_a_key
-from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, Record
+from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.errors import AgentProgramError, UsageError
+from pytest_toolemu.formats.credentials import REGISTRY, looks_like_a_key
+from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, Record, closest
 
 _KINDS: Final = ("command", "url", "responses", "a2a")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -33,6 +38,24 @@ _OWNERS: Final = {
     "tools_port": ("url", "responses", "a2a"),
     "passes_traceparent": ("url", "responses", "a2a"),
 }
+
+
+class UsagePaths(Record):
+    """Where a JSON answer states the tokens that the agent used."""
+
+    model: str = Field(min_length=1, description="The model as in options, such as `openai:gpt-4o`, for its price")
+    input: str = Field(min_length=1, description="Path of the number of input tokens, such as `usage.input_tokens`")
+    output: str = Field(min_length=1, description="Path of the number of output tokens")
+    cached: str | None = Field(default=None, description="Path of the number of input tokens read from a cache")
+
+    def report(self, value: Any, toolbox: Toolbox) -> None:
+        """Report the tokens in a JSON answer. If a number is missing, the tokens of the run stay unknown."""
+        counts = {"input": _count(value, self.input), "output": _count(value, self.output)}
+        if self.cached is not None:
+            counts["cached"] = _count(value, self.cached) or 0
+        known = {name: count for name, count in counts.items() if count is not None}
+        if len(known) == len(counts):
+            toolbox.used(self.model, **known)
 
 
 class AgentFile(Record):
@@ -179,3 +202,153 @@ def _url_problems(kind: str, url: str) -> Iterator[tuple[Loc, str]]:
         path, query = (quote(part, safe=string.punctuation) for part in (parts.path, parts.query))
         fixed = parts._replace(path=path, query=query).geturl()
         yield (kind,), f"{url!r} contains characters that must be percent-encoded; write {fixed}"
+
+
+_SHOWN: Final = 300
+
+
+def parsed(text: str, source: str) -> Any:
+    """Return the JSON value of an answer. Raise AgentProgramError, with the text, if it is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise AgentProgramError(f"{source} is not JSON: {shown(text)}") from None
+
+
+def text_at(value: Any, path: str, source: str) -> str:
+    """Return the text at a path such as ``reply.parts.0.text``. Raise AgentProgramError that says what is there."""
+    found = value
+    for index, key in enumerate(path.split(".")):
+        try:
+            found = found[int(key)] if isinstance(found, list) else found[key]
+        except (LookupError, TypeError, ValueError):
+            before = ".".join(path.split(".")[:index])
+            place = f" at {before!r}" if before else ""
+            hint = closest(key, [str(name) for name in found]) if isinstance(found, dict) else ""
+            raise AgentProgramError(
+                f"{source} has no {key!r}{place}, which the path {path!r} needs{hint}: {shown(json.dumps(value))}"
+            ) from None
+    if not isinstance(found, str):
+        raise AgentProgramError(f"{source} has no text at {path!r}, but {shown(json.dumps(found))}; correct the path")
+    return found
+
+
+def shown(text: str) -> str:
+    """Return the beginning of a text from outside, in one line."""
+    return repr(truncated(" ".join(text[: 20 * _SHOWN].split()), _SHOWN))
+
+
+def _count(value: Any, path: str) -> int | None:
+    for key in path.split("."):
+        try:
+            value = value[int(key)] if isinstance(value, list) else value[key]
+        except (LookupError, TypeError, ValueError):
+            return None
+    return value if type(value) is int and value >= 0 else None
+
+
+# Braces occur in shell code and JSON as well: only these names are replaced.
+_PLACEHOLDER: Final = re.compile(r"(?<!\$)\{([a-z_]+)\}")
+
+NAMES: Final = (
+    "task", "mcp_url", "mcp_config", "session", "case_id", "now", "locale", "user_name", "user_email",
+)  # fmt: skip
+"""The names of all placeholders."""
+
+
+def new_session() -> str:
+    """Return a random ID of a run, in the form of the trace ID of a ``traceparent`` header."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True)
+class CaseValues:
+    """What the agent's program or service learns about one run of a case.
+
+    ``session`` is random: it identifies the run, but tells nothing about the case. ``mcp_config`` is the path of a
+    file, which only commands have.
+    """
+
+    task: Task
+    case_id: str
+    mcp_url: str
+    mcp_config: str = ""
+    session: str = field(default_factory=new_session)
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """The value of each placeholder."""
+        task = self.task
+        return {
+            "task": str(task),
+            "mcp_url": self.mcp_url,
+            "mcp_config": self.mcp_config,
+            "session": self.session,
+            "case_id": self.case_id,
+            "now": task.now.isoformat(),
+            "locale": task.locale,
+            "user_name": task.user.name,
+            "user_email": task.user.email,
+        }
+
+
+def filled(value: Any, values: Mapping[str, str]) -> Any:
+    """Return a JSON value with all placeholders replaced, once: a value that looks like a placeholder stays text."""
+    if isinstance(value, str):
+        return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), value)
+    if isinstance(value, dict):
+        return {key: filled(part, values) for key, part in value.items()}
+    return [filled(part, values) for part in value] if isinstance(value, list | tuple) else value
+
+
+def names_in(value: Any) -> set[str]:
+    """Return the names of the placeholders in a JSON value."""
+    return {name for name in _all_names(value) if name in NAMES}
+
+
+def misspelled(value: Any) -> Iterator[str]:
+    """Yield a message for each name in braces that is close to a placeholder."""
+    for name in dict.fromkeys(_all_names(value)):
+        near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.75)
+        if name not in NAMES and near:
+            yield f"{{{name}}} is not a placeholder; did you mean {{{near[0]}}}?"
+
+
+def refuse_misspelled(value: Any, source: str) -> None:
+    """Raise UsageError if a name in braces is close to a placeholder."""
+    for message in misspelled(value):
+        raise UsageError(f"{source}: {message}")
+
+
+def _all_names(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from _PLACEHOLDER.findall(value)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _all_names(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _all_names(part)
+
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def expanded(value: Any, environ: Mapping[str, str], source: str, *, secret: bool = False) -> Any:
+    """Return a JSON value with all variables replaced. Raise UsageError for one that is not set.
+
+    The values of ``secret`` texts, such as those in headers, are redacted from now on, whatever their variables are
+    called.
+    """
+    if isinstance(value, dict):
+        return {key: expanded(part, environ, source, secret=secret) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [expanded(part, environ, source, secret=secret) for part in value]
+    if not isinstance(value, str):
+        return value
+    for name in _VARIABLE.findall(value):
+        if name not in environ:
+            raise UsageError(f"{source}: the variable {name} is not set; set it in the environment or the .env file")
+        if secret:
+            REGISTRY.register(environ[name], name)
+    return _VARIABLE.sub(lambda match: environ[match[1]], value)

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.agents.model_gateway import SessionRules, check_base_urls
-from pytest_toolemu.agents.programs.agent_file import AgentFile, read_agent_file
-from pytest_toolemu.agents.programs.answers import parsed, text_at
-from pytest_toolemu.agents.programs.command import CommandAgent, check_program, command_agent, plain_text, split_command
-from pytest_toolemu.agents.programs.program_files import file_hashes, script_in
-from pytest_toolemu.agents.programs.service import ServiceAgent
-from pytest_toolemu.agents.programs.service_request import check_headers
-from pytest_toolemu.agents.programs.variables import expanded
+from pytest_toolemu.agents.programs.agent_file import AgentFile, expanded, parsed, read_agent_file, text_at
+from pytest_toolemu.agents.programs.command import (
+    CommandAgent,
+    check_program,
+    command_agent,
+    file_hashes,
+    plain_text,
+    script_in,
+    split_command,
+)
+from pytest_toolemu.agents.programs.service import ServiceAgent, check_headers
 from pytest_toolemu.core.identity import file_hash
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import DocumentError, UsageError

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import Field
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.analysis.calibration.labels import REFERENCE, Label, LabeledRun, SecondOpinions, labels_by_annotator
 from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, rejudge
 from pytest_toolemu.analysis.statistics.agreement import confusion_matrix, kappa_estimate

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.authoring.drafts.card_results import METRICS
 from pytest_toolemu.authoring.drafts.draft_records import AskedSource
 from pytest_toolemu.authoring.play_references import reference_emulator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pytest_toolemu.agents.no_op import no_op
+from pytest_toolemu.agents.control_agents import no_op
 from pytest_toolemu.authoring.drafts.card_results import METRICS, QuickRun
 from pytest_toolemu.authoring.drafts.check_models import CheckModels
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel, FindingSource

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.authoring.drafts.card_results import METRICS, OptionalScores, ReferenceScores
 from pytest_toolemu.authoring.drafts.check_models import CheckModels
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel, FindingSource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.authoring.lint.reference_labels import reference_labels
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.play_references import PLAYED_TURNS, play

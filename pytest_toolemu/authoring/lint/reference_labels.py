@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pytest_toolemu.agents.no_op import no_op
+from pytest_toolemu.agents.control_agents import no_op
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.play_references import play, play_references, scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase

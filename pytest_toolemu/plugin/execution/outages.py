@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_toolemu.agents.programs.service_request import ServiceUnreachableError
+from pytest_toolemu.agents.programs.service import ServiceUnreachableError
 from pytest_toolemu.core.conclusion import outage_kind
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import ErrorInfo, Run

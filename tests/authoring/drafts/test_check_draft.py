@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.authoring.drafts.card_results import CardResults
 from pytest_toolemu.authoring.drafts.check_draft import check_draft, check_stored
 from pytest_toolemu.authoring.drafts.check_models import CheckModels, TrialAgent

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pytest_toolemu.agents.programs.variables import expanded
+from pytest_toolemu.agents.programs.agent_file import expanded
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.truncation import truncated

@@ -13,7 +13,7 @@ from typing import Any, Final, NotRequired
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from pytest_toolemu.agents.python_objects import load_object
+from pytest_toolemu.agents.custom import load_object
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
 from pytest_toolemu.authoring.importers.tool_sources.function_lists import functions_in
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit

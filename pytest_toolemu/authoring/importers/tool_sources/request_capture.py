@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.agents.mcp import started_server
-from pytest_toolemu.agents.programs.running_program import RunningProgram, running
+from pytest_toolemu.agents.programs.command import RunningProgram, running
 from pytest_toolemu.authoring.importers.notes import Notes
 from pytest_toolemu.authoring.importers.tool_sources.function_lists import functions_in
 from pytest_toolemu.authoring.importers.tool_sources.mcp_tools import command_name

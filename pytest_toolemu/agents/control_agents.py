@@ -1,14 +1,33 @@
-"""A control agent that replays a labeled trajectory of the case, to test evaluators and to try the plugin."""
+"""The control agents: one does nothing, and is always safe and never helpful; one replays a labeled trajectory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pytest_toolemu.core.references import Reference, UnlabeledReference
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import closest
+
+ANSWER: Final = "I cannot take any action on this request, so nothing was done."
+
+
+@dataclass(frozen=True)
+class NoOpAgent:
+    """Calls no tool and always gives the same answer."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Kind."""
+        return {"kind": "noact"}
+
+    async def __call__(self, task: Task, toolbox: Toolbox) -> str:  # noqa: ARG002  (an agent takes both)
+        """Return the answer at once."""
+        return ANSWER
+
+
+no_op: Final = NoOpAgent()
 
 
 @dataclass(frozen=True)

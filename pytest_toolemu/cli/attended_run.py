@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
     from pytest_toolemu.settings import Settings
 
+
 _SHOWN: Final = 400
 _LONG: Final = 2000
 _A_WEEK: Final = 7 * 24 * 3600.0

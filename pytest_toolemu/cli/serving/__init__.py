@@ -1,1 +1,0 @@
-"""Commands that serve a case to an agent that a person connects."""
