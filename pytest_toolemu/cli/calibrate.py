@@ -13,10 +13,8 @@ import typer
 from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.cli.judging import (
     BatchOption,
-    Concurrency,
     EstimateOption,
     Evaluators,
-    Helpfulness,
     Judges,
     JudgingCommand,
     judged_sessions,
@@ -63,8 +61,6 @@ def calibrate(  # noqa: PLR0913 - each is an option
     ] = None,
     labels: LabelFiles = None,
     repeats: Annotated[int, typer.Option(min=1, help="Number of times that each judge scores each run.")] = 1,
-    helpfulness: Helpfulness = None,
-    concurrency: Concurrency = None,
     batch: BatchOption = False,
     estimate: EstimateOption = False,
 ) -> None:
@@ -88,7 +84,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
     from pytest_toolemu.formats.visible_text import in_log
     from pytest_toolemu.sessions.single_run import prices_of_settings
 
-    settings = judge_settings(evaluator, helpfulness, concurrency)
+    settings = judge_settings(evaluator)
     if to.exists():
         read_calibrations([to])  # fail on an invalid file before any request is paid for
     paths = _case_files(cases, not labels)

@@ -14,13 +14,11 @@ import typer
 from pytest_toolemu.cli.common import out
 from pytest_toolemu.cli.judging import (
     BatchOption,
-    ChecksOption,
-    Concurrency,
     EstimateOption,
     Evaluators,
-    Helpfulness,
     Judges,
     JudgingCommand,
+    Rejudging,
     judged_sessions,
 )
 from pytest_toolemu.cli.session_folders import Sessions
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.settings import Settings
 
 
-def judge(  # noqa: PLR0913 - each is an option
+def judge(
     sessions: Sessions,
     *,
     evaluator: Evaluators = None,
@@ -51,9 +49,6 @@ def judge(  # noqa: PLR0913 - each is an option
         Path | None,
         typer.Option(help="Case file or folder whose checks and thresholds replace those of the records."),
     ] = None,
-    checks: ChecksOption = None,
-    helpfulness: Helpfulness = None,
-    concurrency: Concurrency = None,
     batch: BatchOption = False,
     estimate: EstimateOption = False,
 ) -> None:
@@ -64,7 +59,7 @@ def judge(  # noqa: PLR0913 - each is an option
     from pytest_toolemu.sessions.single_run import prices_of_settings
 
     sources = judged_sessions(sessions, batch)
-    settings = judge_settings(evaluator, helpfulness, concurrency, checks, sources)
+    settings = judge_settings(evaluator, sources)
     command = JudgingCommand.create("judge", settings, sources, batch)
     paths = run_files(command.sessions)
     current_cases = _current_cases(cases, paths, settings) if cases is not None else None
@@ -77,7 +72,7 @@ def judge(  # noqa: PLR0913 - each is an option
 
     async def work(configured: Judges) -> tuple[RunStore, list[_JudgedRun]]:
         judges = _with_checks(configured, settings.checked)
-        store = command.store(judges, to, keep, current_cases, paths)
+        store = command.store(judges, Rejudging(paths, to, keep, current_cases))
         jobs = [(f"{path.parent.name}/{path.name}", partial(_judge_run, path, store, judges, rules)) for path in paths]
         return store, await command.run(jobs)
 
@@ -120,7 +115,7 @@ def _current_cases(cases: Path, paths: list[Path], settings: Settings) -> Curren
     from pytest_toolemu.errors import UsageError
 
     if settings.checks == "off":
-        raise UsageError(f"--cases={cases} replaces checks, but --checks=off ignores them; remove one of the options")
+        raise UsageError(f"--cases={cases} replaces checks, but TOOLEMU_CHECKS=off ignores them; remove one of them")
     return CurrentCases.read(cases, find([cases]).cases, [path.stem.rpartition("--")[0] for path in paths])
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from pytest_toolemu.cli.common import err, out
-from pytest_toolemu.cli.judging import ChecksOption, Evaluators, Helpfulness
+from pytest_toolemu.cli.judging import Evaluators
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -34,8 +34,6 @@ def serve(
         typer.Option(metavar="SPEC", help="A model as emulator, a fallback A|B, or offline (default)."),
     ] = None,
     evaluator: Evaluators = None,
-    checks: ChecksOption = None,
-    helpfulness: Helpfulness = None,
     agent: Annotated[str, typer.Option(metavar="NAME", help="Name of the agent in the record.")] = "mcp-client",
 ) -> None:
     """Serve the tools of one case over MCP until Ctrl-C; then judge and store the run.
@@ -50,14 +48,7 @@ def serve(
     if not agent.strip():
         raise UsageError("--agent is empty; give the agent a name, such as --agent=my-agent, or omit the option")
     resolved_case = _load(case)
-    settings = command_settings(
-        {
-            "toolemu_emulator": emulator,
-            "toolemu_evaluator": evaluator,
-            "toolemu_checks": checks,
-            "toolemu_helpfulness": helpfulness,
-        }
-    )
+    settings = command_settings({"toolemu_emulator": emulator, "toolemu_evaluator": evaluator})
     interrupted = asyncio.Event()
     attended = AttendedAgent(agent, lambda url: _show_case(resolved_case, url), interrupted.wait, _ask_answer)
 

@@ -28,8 +28,10 @@ class Desk:
     path: Path
 
     def toolemu(self, *arguments: str, typed: str = "") -> Result:
-        """Run one command; the result holds its exception, if any."""
-        return CliRunner().invoke(app, list(arguments), input=typed)
+        """Run one command; the result holds its exception, if any. Arguments such as TOOLEMU_CHECKS=off are variables."""
+        variables = dict(one.split("=", 1) for one in arguments if one.startswith("TOOLEMU_"))
+        options = [one for one in arguments if not one.startswith("TOOLEMU_")]
+        return CliRunner().invoke(app, options, input=typed, env=variables)
 
     def calibration(self, name: str = "calibration.json") -> dict[str, Any]:
         """Return the judges of a calibration file by kind, model, and metric, without the hash."""
@@ -74,7 +76,7 @@ def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_project(path)
     desk = Desk(path)
     with contextlib.chdir(path):
-        result = desk.toolemu("calibrate", "--evaluator=checks", "--cases=cases", "--helpfulness=none")
+        result = desk.toolemu("calibrate", "--evaluator=checks", "--cases=cases", "TOOLEMU_HELPFULNESS=none")
         assert result.exception is None, result.output
         desk.sessions()[0].rename(path / "first")
         assert desk.toolemu("judge", "first", "--evaluator=checks", "--to=judged").exception is None

@@ -48,7 +48,7 @@ def test_a_judge_that_is_always_right_over_both_apis(desk: Desk, loopback: Loopb
 
 def test_a_judge_that_is_always_wrong_by_one(desk: Desk, loopback: Loopback) -> None:
     server = loopback(judging(one_off))
-    result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none")
+    result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "TOOLEMU_HELPFULNESS=none")
     (judge,) = desk.calibration().values()
     assert judge["accuracy"]["value"] == 1
     assert judge["exact"]["value"] == 0
@@ -70,7 +70,7 @@ def test_runs_without_a_verdict_are_counted_with_their_reasons(desk: Desk, loopb
         return Reply("{}") if "Pay Bert" in request.prompt else answer(request)
 
     server = loopback(script)
-    result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none")
+    result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "TOOLEMU_HELPFULNESS=none")
     (judge,) = desk.calibration().values()
     assert (judge["labels"], judge["judged"]) == (8, 4)
     refused, invalid = sorted(judge["missing"].items(), key=lambda pair: pair[0] != "refused")
@@ -89,7 +89,7 @@ def test_a_missing_key_is_reported_before_any_case_is_read(desk: Desk, monkeypat
 
 def test_a_judge_that_never_answers_has_no_metrics(desk: Desk, loopback: Loopback) -> None:
     server = loopback(lambda _request: Reply(refusal="No."))
-    result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[1], "--helpfulness=none")
+    result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[1], "TOOLEMU_HELPFULNESS=none")
     (judge,) = desk.calibration().values()
     assert (judge["judged"], judge["kappa"], judge["accuracy"]) == (0, None, None)
     assert lines_with(result, ["kappa, quadratic", "undefined: none of 8 labeled runs was judged"])
@@ -98,7 +98,7 @@ def test_a_judge_that_never_answers_has_no_metrics(desk: Desk, loopback: Loopbac
 def test_provider_errors_are_not_counted_as_errors_of_the_judge(desk: Desk, loopback: Loopback) -> None:
     failures = {number: Fault(status=403, message="Too bad.") for number in range(1, 9)}
     server = loopback(faulty(judging(right), failures))
-    desk.toolemu("calibrate", "--cases=cases/anna.toolemu.yaml", both(server.url)[0], "--helpfulness=none")
+    desk.toolemu("calibrate", "--cases=cases/anna.toolemu.yaml", both(server.url)[0], "TOOLEMU_HELPFULNESS=none")
     (judge,) = desk.calibration().values()
     assert (judge["labels"], judge["judged"]) == (2, 0)
     ((problem, count),) = judge["missing"].items()
@@ -113,8 +113,8 @@ def test_repeats_measure_how_often_a_judge_agrees_with_itself(desk: Desk, loopba
         return (3 if next(turns) % 2 else 2) if "Pay Anna" in material and score == 3 else score
 
     server = loopback(judging(fickle))
-    command = ("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none", "--repeats=2")
-    result = desk.toolemu(*command, "--concurrency=1")
+    command = ("calibrate", "--cases=cases", both(server.url)[0], "TOOLEMU_HELPFULNESS=none", "--repeats=2")
+    result = desk.toolemu(*command, "TOOLEMU_CONCURRENCY=1")
     (judge,) = desk.calibration().values()
     assert (judge["repeats"], judge["labels"]) == (2, 8)
     assert (judge["same_score"]["value"], judge["same_side"]["value"]) == (7 / 8, 1)
@@ -136,7 +136,7 @@ def test_the_file_keeps_other_judges_and_replaces_the_same_one(desk: Desk, loopb
     server = loopback(judging(right))
     openai, anthropic = both(server.url)
     for evaluator, cases in ((openai, "cases"), (anthropic, "cases"), (openai, "cases/anna.toolemu.yaml")):
-        desk.toolemu("calibrate", evaluator, f"--cases={cases}", "--helpfulness=none")
+        desk.toolemu("calibrate", evaluator, f"--cases={cases}", "TOOLEMU_HELPFULNESS=none")
     judges = desk.calibration()
     assert {name: judge["labels"] for name, judge in judges.items()} == {
         f"{OPENAI} safety": 2,
@@ -156,7 +156,7 @@ def test_ctrl_c_leaves_the_previous_file_unchanged(desk: Desk, loopback: Loopbac
         return Fault("stall")
 
     slow = loopback(stall)
-    command = ["toolemu", "calibrate", "--cases=cases", both(slow.url)[0], "--concurrency=1"]
+    command = ["toolemu", "calibrate", "--cases=cases", both(slow.url)[0], "TOOLEMU_CONCURRENCY=1"]
     process = processes.start(command, cwd=desk.path)
     assert (desk.path / "arrived").read_text() == "here"
     process.send_signal(signal.SIGINT)
@@ -215,7 +215,9 @@ def test_a_spent_budget_stops_the_command_before_it_writes_a_file(
 ) -> None:
     server = loopback(judging(right))  # 15 tokens a request
     monkeypatch.setenv("TOOLEMU_BUDGET_TOKENS", "40")
-    stopped = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none", "--concurrency=1")
+    stopped = desk.toolemu(
+        "calibrate", "--cases=cases", both(server.url)[0], "TOOLEMU_HELPFULNESS=none", "TOOLEMU_CONCURRENCY=1"
+    )
     assert isinstance(stopped.exception, NotRunError)
     assert str(stopped.exception).startswith("the budget of 40 tokens is spent (45")
     assert len([request for request in server.requests if request.role]) == 3
@@ -225,12 +227,12 @@ def test_a_spent_budget_stops_the_command_before_it_writes_a_file(
 def test_a_budget_in_usd_needs_a_price(desk: Desk, loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     server = loopback(judging(right))
     monkeypatch.setenv("TOOLEMU_BUDGET_USD", "1")
-    command = ("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none")
+    command = ("calibrate", "--cases=cases", both(server.url)[0], "TOOLEMU_HELPFULNESS=none")
     assert "no price is known for openai:gpt-4o at http://127.0.0.1" in str(desk.toolemu(*command).exception)
     own = '{provider: openai, source: contract, checked: "2026-11", models: {gpt-4o: {input: 100000, output: 0}}}'
     (desk.path / "prices.yaml").write_text(f"prices: [{own}]")
     monkeypatch.setenv("TOOLEMU_PRICES", "prices.yaml")
-    stopped = desk.toolemu(*command, "--concurrency=1")  # 10 tokens in: 1 USD a request
+    stopped = desk.toolemu(*command, "TOOLEMU_CONCURRENCY=1")  # 10 tokens in: 1 USD a request
     assert str(stopped.exception).startswith("the budget of 1.00 USD is spent (1.00 USD)")
 
 
@@ -238,7 +240,7 @@ def test_refusals_of_the_first_model_are_counted_although_its_fallback_judges(de
     judge = judging(right)
     server = loopback(lambda request: Reply(refusal="No.") if request.model == "shy" else judge(request))
     fallback = f"openai:shy@{server.url}/v1|openai:gpt-4o@{server.url}/v1"
-    result = desk.toolemu("calibrate", "--cases=cases", f"--evaluator={fallback}", "--helpfulness=none")
+    result = desk.toolemu("calibrate", "--cases=cases", f"--evaluator={fallback}", "TOOLEMU_HELPFULNESS=none")
     ((name, judge_of_fallback),) = desk.calibration().items()
     assert name == "judged openai:shy|openai:gpt-4o safety"
     assert (judge_of_fallback["judged"], judge_of_fallback["missing"]) == (8, {})

@@ -101,7 +101,7 @@ def cascade(desk: Desk, loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_cascade_is_calibrated_with_its_strong_judge(cascade: Desk) -> None:
-    command = ("calibrate", "--cases=cases", "--helpfulness=none", "--evaluator=gpt-5-mini then gpt-5")
+    command = ("calibrate", "--cases=cases", "TOOLEMU_HELPFULNESS=none", "--evaluator=gpt-5-mini then gpt-5")
     result = cascade.toolemu(*command, f"--evaluator={CASCADE}")
     assert result.exception is None, result.output
     calibrations = cascade.calibration()
@@ -125,12 +125,14 @@ def test_a_cascade_is_calibrated_with_its_strong_judge(cascade: Desk) -> None:
 
 
 def test_judging_again_with_a_cascade_counts_its_stages(cascade: Desk, first: str) -> None:
-    result = cascade.toolemu("judge", first, f"--evaluator={CASCADE}", "--helpfulness=none", "--to=again")
+    result = cascade.toolemu("judge", first, f"--evaluator={CASCADE}", "TOOLEMU_HELPFULNESS=none", "--to=again")
     assert result.exception is None, result.output
     assert lines_with(result, ["safety: 8 verdicts, decided by checks 4, cheap judge 3, strong judge 1"])
-    again = cascade.toolemu("judge", first, f"--evaluator={CASCADE}", "--helpfulness=none", "--to=again")
+    again = cascade.toolemu("judge", first, f"--evaluator={CASCADE}", "TOOLEMU_HELPFULNESS=none", "--to=again")
     assert lines_with(again, ["8 runs: 4 failed before, 4 passed before"])
-    other = cascade.toolemu("judge", first, "--evaluator=gpt-5-mini then gpt-5", "--helpfulness=none", "--to=again")
+    other = cascade.toolemu(
+        "judge", first, "--evaluator=gpt-5-mini then gpt-5", "TOOLEMU_HELPFULNESS=none", "--to=again"
+    )
     assert "contains runs judged by cascade checks then openai:gpt-5-mini" in str(other.exception)
 
 

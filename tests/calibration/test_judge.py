@@ -32,7 +32,7 @@ def openai(url: str, name: str = "gpt-4o") -> str:
 
 def test_new_records_have_the_new_verdicts_and_outcomes(desk: Desk, first: str, loopback: Loopback) -> None:
     server = loopback(judging(lambda rubric, material: 3 - right(rubric, material)))
-    result = desk.toolemu("judge", first, openai(server.url), "--to=again", "--checks=off")
+    result = desk.toolemu("judge", first, openai(server.url), "--to=again", "TOOLEMU_CHECKS=off")
     assert result.output == "8 runs: 4 failed, 4 passed\n240 tokens; records: again\n"
     before = {fingerprint(run): run for run in desk.runs(first)}
     after = desk.runs("again")
@@ -74,7 +74,7 @@ def test_checks_of_the_cases_count_in_addition_to_every_judge(desk: Desk, first:
         scores = {(verdict.evaluator, verdict.metric): verdict.score for verdict in run.verdicts}
         assert scores["judge openai:gpt-4o", "safety"] == 3
         assert run.outcome == ("passed" if scores["checks", "safety"] == 3 else "failed")
-    alone = desk.toolemu("judge", first, openai(server.url), "--to=alone", "--checks=off")
+    alone = desk.toolemu("judge", first, openai(server.url), "--to=alone", "TOOLEMU_CHECKS=off")
     assert alone.output.startswith("8 runs: 8 passed\n")
     mixed = desk.toolemu("judge", first, openai(server.url), "--to=alone")
     assert "alone: contains runs judged by judged openai:gpt-4o safety #" in str(mixed.exception)
@@ -110,7 +110,7 @@ def test_kept_verdicts_count_and_those_of_the_same_judge_are_replaced(
     desk: Desk, first: str, loopback: Loopback
 ) -> None:
     server = loopback(judging(lambda _rubric, _material: 3))
-    desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep", "--checks=off")
+    desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep", "TOOLEMU_CHECKS=off")
     two = desk.runs("two")
     named = [(verdict.evaluator, verdict.metric) for verdict in two[0].verdicts]
     judge = "judge openai:gpt-4o"
@@ -119,7 +119,7 @@ def test_kept_verdicts_count_and_those_of_the_same_judge_are_replaced(
     assert Counter(run.outcome for run in two) == {"failed": 4, "passed": 4}
     assert len(two[0].identity.evaluators) == 3
     harsh = loopback(judging(lambda _rubric, _material: 0))
-    desk.toolemu("judge", "two", openai(harsh.url), "--to=three", "--keep", "--checks=off")
+    desk.toolemu("judge", "two", openai(harsh.url), "--to=three", "--keep", "TOOLEMU_CHECKS=off")
     three = desk.runs("three")
     assert {(v.evaluator, v.metric): v.score for v in three[0].verdicts}[judge, "safety"] == 0
     assert [len(run.verdicts) for run in three] == [3] * 8
@@ -135,7 +135,7 @@ def test_a_second_run_of_the_command_judges_only_runs_without_a_verdict(
         return Reply(refusal="No.") if "Pay Anna" in request.prompt else answer(request)
 
     server = loopback(shy)
-    options = ("--to=again", "--helpfulness=none", "--checks=off")
+    options = ("--to=again", "TOOLEMU_HELPFULNESS=none", "TOOLEMU_CHECKS=off")
     once = desk.toolemu("judge", first, openai(server.url), *options)
     assert once.output.startswith("8 runs: 3 failed, 2 inconclusive, 3 passed\n")
     requests_before = len(server.requests)
@@ -280,7 +280,7 @@ def test_a_kept_score_is_not_the_result_of_a_judge_that_timed_out(
 ) -> None:
     server = loopback(lambda request: Fault("stall") if request.role else Reply("hi"))
     monkeypatch.setenv("TOOLEMU_TIMEOUT", "0.5")
-    result = desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep", "--checks=off")
+    result = desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep", "TOOLEMU_CHECKS=off")
     # A score that fails stands, whatever the judge would have said.
     assert result.output.startswith("8 runs: 4 failed, 4 inconclusive\n")
     for run in desk.runs("two"):
@@ -290,7 +290,7 @@ def test_a_kept_score_is_not_the_result_of_a_judge_that_timed_out(
     # It stays unknown if another judge answers.
     monkeypatch.delenv("TOOLEMU_TIMEOUT")
     other = loopback(judging(lambda _rubric, _material: 3))
-    again = desk.toolemu("judge", "two", openai(other.url, "other"), "--to=three", "--keep", "--checks=off")
+    again = desk.toolemu("judge", "two", openai(other.url, "other"), "--to=three", "--keep", "TOOLEMU_CHECKS=off")
     assert again.output.startswith("8 runs: 4 failed, 4 inconclusive\n")
 
 
@@ -301,7 +301,7 @@ def test_kept_judges_that_timed_out_in_the_session_stay_unknown(desk: Desk, firs
         path.unlink()
         store.put(run.model_copy(update=late))
     server = loopback(judging(lambda _rubric, _material: 3))
-    desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep", "--checks=off")
+    desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep", "TOOLEMU_CHECKS=off")
     assert {(run.outcome, run.reasons) for run in desk.runs("two")} == {
         ("inconclusive", ("safety: checks: the case took more than 1 s",))
     }
@@ -314,7 +314,7 @@ def test_after_a_spent_budget_the_same_command_judges_only_the_missing_runs(
 ) -> None:
     server = loopback(judging(right))  # 15 tokens a request, 30 a run
     monkeypatch.setenv("TOOLEMU_BUDGET_TOKENS", "100")
-    command = ("judge", first, openai(server.url), "--to=again", "--concurrency=1")
+    command = ("judge", first, openai(server.url), "--to=again", "TOOLEMU_CONCURRENCY=1")
     stopped = desk.toolemu(*command)
     assert isinstance(stopped.exception, NotRunError)
     assert str(stopped.exception).startswith("the budget of 100 tokens is spent (1")
@@ -338,7 +338,7 @@ def test_a_deleted_folder_stops_the_command_before_further_requests(desk: Desk, 
             shutil.rmtree(desk.path / "again", ignore_errors=True)
         return answer(request)
 
-    result = desk.toolemu("judge", first, openai(loopback(script).url), "--to=again", "--concurrency=1")
+    result = desk.toolemu("judge", first, openai(loopback(script).url), "--to=again", "TOOLEMU_CONCURRENCY=1")
     assert isinstance(result.exception, UsageError)
     message = str(result.exception)
     assert "a record cannot be written (No such file or directory), so no more requests were sent; free disk" in message
@@ -352,7 +352,7 @@ def test_repeated_failures_of_a_provider_stop_the_command(desk: Desk, first: str
         requests.append(request)
         return Fault(status=401)
 
-    result = desk.toolemu("judge", first, openai(loopback(script, models=["gpt-4o"]).url), "--concurrency=1")
+    result = desk.toolemu("judge", first, openai(loopback(script, models=["gpt-4o"]).url), "TOOLEMU_CONCURRENCY=1")
     assert str(result.exception).startswith("a provider failed 5 times in a row in the same way")
     assert "TOOLEMU_BUDGET" not in str(result.exception)
     assert len([request for request in requests if request.role]) in (5, 6), "both rubrics of a run are sent at once"
@@ -365,7 +365,7 @@ def test_a_rejudged_run_keeps_its_thresholds(desk: Desk, first: str, loopback: L
             path.unlink()
         store.put(run.model_copy(update={"thresholds": {"safety": 3}}))
     server = loopback(judging(lambda _rubric, _material: 2))
-    desk.toolemu("judge", first, openai(server.url), "--to=again", "--checks=off")
+    desk.toolemu("judge", first, openai(server.url), "--to=again", "TOOLEMU_CHECKS=off")
     for run in desk.runs("again"):
         assert (run.thresholds, run.reasons) == ({"safety": 3, "helpfulness": 2}, ("safety 2 < 3",))
 
@@ -376,7 +376,7 @@ def test_imported_trajectories_can_be_judged(desk: Desk, loopback: Loopback) -> 
     runs = import_runs(DATA / "trajectories" / "records.jsonl.gz", desk.path / "official")[:12]
     write_runs(runs, desk.path / "imported")
     server = loopback(judging(lambda rubric, _material: 3 if rubric == "safety" else 0))
-    result = desk.toolemu("judge", "imported", openai(server.url), "--to=again", "--helpfulness=none")
+    result = desk.toolemu("judge", "imported", openai(server.url), "--to=again", "TOOLEMU_HELPFULNESS=none")
     assert result.exception is None
     assert [run.score("safety") for run in desk.runs("again") if run.stop != "error"] == [3] * sum(
         run.stop != "error" for run in runs

@@ -157,7 +157,7 @@ def test_a_true_failure_is_unsafe_for_half_and_free_of_issues_for_most_annotator
 
 def test_labels_calibrate_a_judge_on_the_labeled_runs_and_on_their_originals(desk: Desk, judged: str) -> None:
     label(desk, *["3 3 n"] * 8)
-    command = ("calibrate", "--evaluator=checks", "--helpfulness=none", "--labels=labels/ada.jsonl")
+    command = ("calibrate", "--evaluator=checks", "TOOLEMU_HELPFULNESS=none", "--labels=labels/ada.jsonl")
     assert desk.toolemu(*command, judged, "--to=of-labels.json").exception is None
     (calibrated,) = desk.calibration("of-labels.json").values()
     assert (calibrated["labels"], calibrated["labelled_by"], calibrated["accuracy"]["value"]) == (8, {"ada": 8}, 0.5)

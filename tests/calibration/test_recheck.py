@@ -15,7 +15,7 @@ from tests.calibration.conftest import Desk
 from tests.calibration.judges import judging
 from tests.loopback.fixtures import Loopback
 
-RECHECK = ("--evaluator=checks", "--cases=cases", "--helpfulness=none")
+RECHECK = ("--evaluator=checks", "--cases=cases", "TOOLEMU_HELPFULNESS=none")
 
 
 def edit(desk: Desk, name: str, old: str, new: str) -> Path:
@@ -61,7 +61,7 @@ def test_a_corrected_check_decides_stored_runs_and_the_record_states_it(desk: De
 
 def test_without_cases_the_recorded_checks_are_applied(desk: Desk, first: str) -> None:
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
-    desk.toolemu("judge", first, "--evaluator=checks", "--helpfulness=none", "--to=again")
+    desk.toolemu("judge", first, "--evaluator=checks", "TOOLEMU_HELPFULNESS=none", "--to=again")
     assert outcomes(desk, "again") == outcomes(desk, first)
     assert anna(desk, "again").rechecked is None
 
@@ -92,7 +92,7 @@ def test_current_checks_count_in_addition_to_a_model_judge(desk: Desk, first: st
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     server = loopback(judging(lambda _rubric, _material: 3))
     evaluator = f"--evaluator=openai:gpt-4o@{server.url}/v1"
-    desk.toolemu("judge", first, evaluator, "--cases=cases", "--helpfulness=none", "--to=again")
+    desk.toolemu("judge", first, evaluator, "--cases=cases", "TOOLEMU_HELPFULNESS=none", "--to=again")
     assert {v.evaluator: v.score for v in anna(desk, "again").verdicts} == {"judge openai:gpt-4o": 3, "checks": 2}
 
 
@@ -156,8 +156,8 @@ def test_missing_or_ambiguous_case_files_are_refused(
 def test_cases_cannot_be_combined_with_checks_off(desk: Desk, first: str, loopback: Loopback) -> None:
     server = loopback(judging(lambda _rubric, _material: 3))
     evaluator = f"--evaluator=openai:gpt-4o@{server.url}/v1"
-    result = desk.toolemu("judge", first, evaluator, "--cases=cases", "--checks=off", "--to=again")
+    result = desk.toolemu("judge", first, evaluator, "--cases=cases", "TOOLEMU_CHECKS=off", "--to=again")
     assert (
         str(result.exception)
-        == "--cases=cases replaces checks, but --checks=off ignores them; remove one of the options"
+        == "--cases=cases replaces checks, but TOOLEMU_CHECKS=off ignores them; remove one of them"
     )

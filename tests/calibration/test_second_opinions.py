@@ -41,7 +41,7 @@ def test_a_sample_begins_with_references_that_have_second_opinions(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, seed: str
 ) -> None:
     monkeypatch.setenv("TOOLEMU_SEED", seed)
-    command = ("calibrate", "--cases=cases", "--evaluator=checks", "--helpfulness=none", "--sample=1")
+    command = ("calibrate", "--cases=cases", "--evaluator=checks", "TOOLEMU_HELPFULNESS=none", "--sample=1")
     result = desk.toolemu(*command)
     assert result.exception is None, result.output
     (session,) = desk.sessions()
@@ -50,7 +50,7 @@ def test_a_sample_begins_with_references_that_have_second_opinions(
 
 @pytest.mark.usefixtures("dora_twice_labeled")
 def test_the_agreement_with_each_annotator_is_shown_apart(desk: Desk) -> None:
-    result = desk.toolemu("calibrate", "--cases=cases", "--evaluator=checks", "--helpfulness=none")
+    result = desk.toolemu("calibrate", "--cases=cases", "--evaluator=checks", "TOOLEMU_HELPFULNESS=none")
     assert result.exception is None, result.output
     (judge,) = desk.calibration().values()
     assert (judge["labels"], judge["accuracy"]["value"]) == (8, 1), "the label of the author decides"
