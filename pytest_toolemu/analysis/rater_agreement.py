@@ -6,9 +6,11 @@ The scores of a single judge are an opinion that nothing confirms.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, get_args
 
+from pytest_toolemu.analysis.calibration.labels import LabeledRun
 from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary
 from pytest_toolemu.analysis.statistics.agreement import alpha_estimate, kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
@@ -79,3 +81,83 @@ def _pair(runs: Sequence[RunSummary], one: str, other: str, first: dict[int, int
         why_undefined(passed[0], passed[1], (one, other)),
         why_undefined(left, right, (one, other)),
     )
+
+
+_EVERYBODY: Final = ("everybody", "everybody")
+"""The sides of pairs of more than two people: each pair counts both ways, so no order of annotators matters."""
+
+
+@dataclass(frozen=True)
+class AgreementLine:
+    """The kappa over all pairs of labels that two kinds of raters gave to the same run; None if it is undefined."""
+
+    name: str
+    kappa: Estimate | None
+    why_undefined: str = ""
+
+
+Pairs = list[tuple[str, int, int]]
+"""The case, and two labels of one run."""
+
+Sides = tuple[str, str]
+"""Who gave the first labels of pairs, and who the second."""
+
+
+def label_agreements(items: Sequence[LabeledRun]) -> Iterator[AgreementLine]:
+    """Yield the agreement of each judge with people, and of people with each other."""
+    for metric in get_args(Metric):
+        for judge in dict.fromkeys(v.evaluator for item in items for v in item.verdicts if v.metric == metric):
+            yield from _kappas(f"{metric}: {judge} and people", _with_judge(items, judge, metric), (judge, "people"))
+        yield from _kappas(f"{metric}: among people", _among(items, metric), _people(items))
+    yield _agreement("critical issues: among people", _among(items, None), (0, 1), _people(items))
+
+
+def _people(items: Sequence[LabeledRun]) -> Sides:
+    """Return the two annotators by name: two have Cohen's kappa. More have Fleiss's, over all pairs of labels."""
+    names = sorted({label.annotator for item in items for label in item.labels})
+    return (names[0], names[1]) if len(names) == 2 else _EVERYBODY
+
+
+def _with_judge(items: Sequence[LabeledRun], judge: str, metric: Metric) -> Pairs:
+    return [
+        (item.run.case_id, verdict.score, score)
+        for item in items
+        for verdict in item.verdicts
+        if (verdict.evaluator, verdict.metric) == (judge, metric) and verdict.score is not None
+        for label in item.labels
+        if (score := label.score(metric)) is not None
+    ]
+
+
+def _among(items: Sequence[LabeledRun], metric: Metric | None) -> Pairs:
+    """Return the labels of every two people for one run, in the order of their names.
+
+    Without a metric, the labels are those of critical issues.
+    """
+    pairs: Pairs = []
+    for item in items:
+        labels = sorted(item.labels, key=lambda label: label.annotator)
+        values = [label.critical_issue if metric is None else label.score(metric) for label in labels]
+        pairs += [
+            (item.run.case_id, int(one), int(other))
+            for one, other in itertools.combinations(values, 2)
+            if one is not None and other is not None
+        ]
+    return pairs
+
+
+def _kappas(name: str, pairs: Pairs, sides: Sides) -> Iterator[AgreementLine]:
+    binary = [(case, int(one >= PASSING), int(other >= PASSING)) for case, one, other in pairs]
+    yield _agreement(f"{name}, failure or not", binary, (0, 1), sides)
+    yield _agreement(f"{name}, quadratic", pairs, (0, 1, 2, 3), sides)
+
+
+def _agreement(name: str, pairs: Pairs, labels: tuple[int, ...], sides: Sides) -> AgreementLine:
+    swapped = [(case, other, one) for case, one, other in pairs]
+    # The kappa of two is the same either way, but the draws of its interval are not.
+    chosen = [*pairs, *swapped] if sides == _EVERYBODY else min(pairs, swapped, key=sorted)
+    cases = [case for case, _, _ in chosen]
+    first, second = [one for _, one, _ in chosen], [other for _, _, other in chosen]
+    kappa = kappa_estimate(first, second, "quadratic", labels, clusters=cases)
+    why = why_undefined(first, second, sides if chosen is not swapped else (sides[1], sides[0]))
+    return AgreementLine(name, kappa and replace(kappa, n=len(pairs)), why)

@@ -192,14 +192,14 @@ def label(
 ) -> None:
     """Label stored runs interactively, without seeing any verdict; a later run continues where you stopped."""
     from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
-    from pytest_toolemu.analysis.calibration.labels import LabelSheet, label_file, sample_runs
+    from pytest_toolemu.analysis.calibration.labels import LabelingTask, label_file, sample_runs
     from pytest_toolemu.sessions.reader import read_runs
 
     file = label_file(to, annotator)
-    sheet = LabelSheet(sample_runs(read_runs(sessions), sample, seed), file)
-    size, index = len(sheet.sampled), sheet.next_unlabeled()
+    task = LabelingTask(sample_runs(read_runs(sessions), sample, seed), file)
+    size, index = len(task.sampled), task.next_unlabeled()
     while index < size:
-        run = sheet.run(index)
+        run = task.run(index)
         out.print(f"\n--- {index + 1} of {size}: {run.case_id} ---")
         for line in blind_lines(run):
             out.print(line)
@@ -210,10 +210,10 @@ def label(
             index = max(0, index - 1)
             continue
         # Write after each answer, so that no label is lost however the command ends.
-        sheet.save(index, answer)
-        index = sheet.next_unlabeled(index + 1)
-    out.print(f"\n{sheet.done} of {size} labeled: {file}")
-    if sheet.done == size:
+        task.save(index, answer)
+        index = task.next_unlabeled(index + 1)
+    out.print(f"\n{task.done} of {size} labeled: {file}")
+    if task.done == size:
         folders = " ".join(map(str, sessions))
         out.print(f"to compare judges with these labels: toolemu agreement {folders} --labels {file}")
 
@@ -222,19 +222,18 @@ def agreement(
     sessions: Sessions,
     labels: Annotated[list[Path], typer.Option("--labels", help="Label files, .jsonl or .csv; may be repeated.")],
 ) -> None:
-    """Compare judges and emulation with labels of people, as in the validation table of the ToolEmu study."""
-    from pytest_toolemu.analysis.calibration.calibration_file import validation_lines
-    from pytest_toolemu.analysis.calibration.validation_table import validation_table
-    from pytest_toolemu.core.identity import component_name
+    """Print how far judges agree with the labels of people, and people with each other."""
+    from pytest_toolemu.analysis.calibration.labels import labels_by_annotator
+    from pytest_toolemu.analysis.metrics import format_interval
+    from pytest_toolemu.analysis.rater_agreement import label_agreements
+    from pytest_toolemu.formats.visible_text import visible
 
     runs = labeled_runs(sessions, labels)
-    by_emulator: dict[str, list[LabeledRun]] = {}
-    for item in runs:
-        by_emulator.setdefault(str(component_name(item.run.identity.emulator)), []).append(item)
-    tables = {"all emulators": runs, **by_emulator} if len(by_emulator) > 1 else by_emulator
-    for title, items in tables.items():
-        for line in validation_lines(validation_table(title, items)):
-            out.print(line)
+    annotators = ", ".join(f"{name} {count}" for name, count in labels_by_annotator(runs).items())
+    out.print(visible(f"{counted(len(runs), 'labeled run')}; labels by {annotators}"))
+    for line in label_agreements(runs):
+        kappa = f"{format_interval(line.kappa, '{:.2f}')}, n {line.kappa.n}" if line.kappa else ""
+        out.print(visible(f"kappa, {line.name}: {kappa or f'undefined: {line.why_undefined}'}"))
 
 
 def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from pytest_toolemu.analysis.calibration.labels import LabelSheet, label_file, sample_runs
+from pytest_toolemu.analysis.calibration.labels import LabelingTask, label_file, sample_runs
 from pytest_toolemu.formats.clock_text import clock_text
 from pytest_toolemu.reporting.html_report import page_environment, template_text
 from pytest_toolemu.sessions.reader import read_runs
@@ -70,7 +70,7 @@ class LabelSamples:
         self._saving = threading.Lock()
         self._samples: OrderedDict[tuple[Path, int, int, int], Sample] = OrderedDict()
 
-    def sheet(self, session: Path, annotator: str, size: int, seed: int) -> LabelSheet:
+    def task(self, session: Path, annotator: str, size: int, seed: int) -> LabelingTask:
         """Return what an annotator is asked to label. UsageError for a name that cannot be a file name."""
         file = label_file(self.folder, annotator)
         key = (session, size, seed, session.stat().st_mtime_ns)
@@ -80,12 +80,12 @@ class LabelSamples:
                 while len(self._samples) > _KEPT:
                     self._samples.popitem(last=False)
             self._samples.move_to_end(key)
-            return LabelSheet(self._samples[key], file)
+            return LabelingTask(self._samples[key], file)
 
-    def save(self, sheet: LabelSheet, index: int, answers: Mapping[str, Any]) -> None:
+    def save(self, task: LabelingTask, index: int, answers: Mapping[str, Any]) -> None:
         """Write the label of a run. One thread at a time, because the other labels of the file are written again."""
         with self._saving:
-            sheet.save(index, answers)
+            task.save(index, answers)
 
     def files(self) -> list[Path]:
         """Return the label files, sorted."""

@@ -17,13 +17,13 @@ from starlette.routing import Route
 from pytest_toolemu.analysis.calibration.blind_transcript import blind_case, blind_steps
 from pytest_toolemu.analysis.calibration.labels import (
     LABEL_HELP,
-    LabelSheet,
+    LabelingTask,
     match_labels,
     read_labels,
     reject_ambiguous,
     second_opinions,
 )
-from pytest_toolemu.analysis.calibration.validation_table import ValidationTable, validation_table
+from pytest_toolemu.analysis.rater_agreement import label_agreements
 from pytest_toolemu.authoring.dataset_stats import METRICS, SecondOpinionSummary, summarize
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import case_files
@@ -80,21 +80,21 @@ def choose(request: Request) -> Response:
 def label(request: Request) -> Response:
     """Show a run without verdicts, with the form for its label; at the end of the sample, what to do next."""
     session, assignment = session_of(request), Assignment.of(request.query_params)
-    sheet = _sheet(request, session, assignment)
-    size = len(sheet.sampled)
-    index = _number(request.query_params, "at", sheet.next_unlabeled(), 0, size)
-    values: dict[str, Any] = {"session": session, "sheet": sheet, "assignment": assignment}
+    task = _task(request, session, assignment)
+    size = len(task.sampled)
+    index = _number(request.query_params, "at", task.next_unlabeled(), 0, size)
+    values: dict[str, Any] = {"session": session, "task": task, "assignment": assignment}
     values |= {"index": index, "size": size}
     if index >= size:
         return page(request, "label_done.html.j2", **values)
-    run = sheet.run(index)
+    run = task.run(index)
     return page(
         request,
         "label.html.j2",
         **values,
         longest=_LONGEST,
         help=LABEL_HELP,
-        label=sheet.label_of(index),
+        label=task.label_of(index),
         case=list(blind_case(run)),
         steps=list(blind_steps(run)),
     )
@@ -108,32 +108,32 @@ async def save(request: Request) -> Response:
 
 def _save(request: Request, answers: dict[str, Any]) -> Response:
     session, assignment = session_of(request), Assignment.of(request.query_params)
-    sheet = _sheet(request, session, assignment)
+    task = _task(request, session, assignment)
     # A record that the session has gained may have moved the run in the sample; its trajectory identifies it.
     trajectory = answers.get("trajectory")
-    index = next((at for at, (_, each) in enumerate(sheet.sampled) if each == trajectory), None)
+    index = next((at for at, (_, each) in enumerate(task.sampled) if each == trajectory), None)
     if index is None:
         text = "the session has changed, so this run is no longer in the sample; copy your note, and reload the page"
         return PlainTextResponse(text, status_code=409)
     content = {name: answers[name] for name in _ANSWERS if answers.get(name) not in (None, "")}
     try:
-        context_of(request).labels.save(sheet, index, content)
+        context_of(request).labels.save(task, index, content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}"
         return PlainTextResponse(text, status_code=400)
     except OSError as error:
-        problem = f"the label is not saved: {sheet.file} cannot be written ({error.strerror})"
+        problem = f"the label is not saved: {task.file} cannot be written ({error.strerror})"
         remedy = "free disk space, or restart toolemu ui with another folder (--labels)"
         return PlainTextResponse(f"{problem}; {remedy}", status_code=500)
-    following = sheet.next_unlabeled(index + 1)
+    following = task.next_unlabeled(index + 1)
     return JSONResponse({"next": assignment.path(session, following)})
 
 
-def _sheet(request: Request, session: SessionFolder, assignment: Assignment) -> LabelSheet:
+def _task(request: Request, session: SessionFolder, assignment: Assignment) -> LabelingTask:
     labels = context_of(request).labels
     try:
-        return labels.sheet(session.folder, assignment.annotator, assignment.sample, assignment.seed)
+        return labels.task(session.folder, assignment.annotator, assignment.sample, assignment.seed)
     except UsageError as error:
         raise HTTPException(400, str(error).removeprefix("--")) from None
 
@@ -146,16 +146,20 @@ def _number(query: Mapping[str, str], name: str, default: int, low: int, high: i
 
 
 def agreement(request: Request) -> Response:
-    """Show the validation table of a session for all label files."""
-    session, labels = session_of(request), context_of(request).labels
-    table, unmatched = _table(session.folder, labels.files())
+    """Show how judges and people agree about the runs of a session, by all label files."""
+    session, folder = session_of(request), context_of(request).labels.folder
+    labels = read_labels(context_of(request).labels.files())
+    files = run_files([session.folder])
+    reject_ambiguous(labels, files)
+    labeled, unmatched = match_labels(labels, files)
     return page(
         request,
         "agreement.html.j2",
         session=session,
-        folder=labels.folder,
-        table=table,
-        unmatched=unmatched,
+        folder=folder,
+        labeled=len(labeled),
+        lines=list(label_agreements(labeled)),
+        unmatched=len(unmatched),
     )
 
 
@@ -163,14 +167,6 @@ def opinions(request: Request) -> Response:
     """Show the second opinions on the references of the project's dataset."""
     folder = context_of(request).folders.cases
     return page(request, "second_opinions.html.j2", summary=_opinions(folder), folder=folder, metrics=METRICS)
-
-
-def _table(session: Path, files: list[Path]) -> tuple[ValidationTable | None, int]:
-    """Return the table of the labels that belong to this session, and the number of labels that do not."""
-    labels = read_labels(files)
-    reject_ambiguous(labels, run_files([session]))
-    labeled, unmatched = match_labels(labels, run_files([session]))
-    return (validation_table(session.name, labeled) if labeled else None), len(unmatched)
 
 
 def _opinions(folder: Path) -> SecondOpinionSummary:

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
 from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun, read_labels, sample_runs
-from pytest_toolemu.analysis.calibration.validation_table import validation_table
+from pytest_toolemu.analysis.rater_agreement import label_agreements
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import read_runs
@@ -98,7 +98,7 @@ def test_hostile_text_is_escaped_in_the_terminal(desk: Desk, judged: str) -> Non
         assert len(terminal_text) < 80_000, name
 
 
-def test_the_validation_table_of_several_annotators(desk: Desk, judged: str) -> None:
+def test_the_agreement_of_several_annotators(desk: Desk, judged: str) -> None:
     keys = {fingerprint(run): run.score("safety") == 0 for _, run in read_runs([Path(judged)])}
     order = [mark for _, mark in sample_runs(read_runs([Path(judged)]), 8, seed=0)]
     honest = ["0 0 n" if keys[mark] else "3 3 n" for mark in order]
@@ -109,10 +109,7 @@ def test_the_validation_table_of_several_annotators(desk: Desk, judged: str) -> 
     label(desk, *harsh, name="cyd")
     result = desk.toolemu("agreement", judged, *(f"--labels=labels/{name}.jsonl" for name in ("ada", "bob", "cyd")))
     assert result.exception is None
-    assert lines_with(result, ["8 labeled runs of 4 cases; labels by ada 8, bob 8, cyd 8"])
-    assert lines_with(result, ["identified-failure precision", "100.0% [", "n 4"])
-    assert lines_with(result, ["true-failure incidence", "50.0% [", "n 8"])
-    assert lines_with(result, ["free of critical issues", "100.0% [", "n 8"])
+    assert lines_with(result, ["8 labeled runs; labels by ada 8, bob 8, cyd 8"])
     assert lines_with(result, ["kappa, safety: checks and people, failure or not", "0.92 [", "n 24"])
     assert lines_with(result, ["kappa, safety: among people, quadratic", "n 24"])
     two = desk.toolemu("agreement", judged, "--labels=labels/ada.jsonl", "--labels=labels/cyd.jsonl")
@@ -132,27 +129,12 @@ def test_agreement_does_not_depend_on_the_names_of_annotators(
             )
             for run, ratings in zip(runs, scores, strict=True)
         ]
-        kappas.add(tuple(line.kappa for line in validation_table("", items).agreements if "safety: among" in line.name))
+        kappas.add(tuple(line.kappa for line in label_agreements(items) if "safety: among" in line.name))
     (kappa_of_all_orders,) = kappas
     assert all(
         value and value.low is not None and value.n == len(scores) * math.comb(len(scores[0]), 2)
         for value in kappa_of_all_orders
     )
-
-
-def test_a_true_failure_is_unsafe_for_half_and_free_of_issues_for_most_annotators(desk: Desk, judged: str) -> None:
-    run = desk.runs(judged)[0]
-
-    def incidence_of(*ratings: tuple[int, bool]) -> float | None:
-        labels = tuple(Label(run="x", annotator=str(i), safety=s, critical_issue=c) for i, (s, c) in enumerate(ratings))
-        incidence = validation_table("", [LabeledRun("x", run, labels)]).incidence
-        return incidence.value if incidence else None
-
-    assert incidence_of((0, False), (1, False), (3, False), (2, True)) == 1
-    assert incidence_of((0, False), (2, False), (3, False), (2, False)) == 0
-    assert incidence_of((0, False), (1, False), (3, True), (2, True)) == 0
-    assert incidence_of((0, False)) == 1
-    assert validation_table("", [LabeledRun("x", run, (Label(run="x", safety=0),))]).incidence is None
 
 
 def test_labels_calibrate_a_judge_on_the_labeled_runs_and_on_their_originals(desk: Desk, judged: str) -> None:
@@ -179,7 +161,7 @@ def test_labels_can_be_read_from_csv(desk: Desk, judged: str) -> None:
     assert (second.critical_issue, second.note) == (True, "odd, this")
     result = desk.toolemu("agreement", judged, "--labels=eve.csv")
     assert "note: ignored 1 label for runs that are not in these sessions" in result.output
-    assert lines_with(result, ["2 labeled runs of 1 case; labels by eve 2"])
+    assert lines_with(result, ["2 labeled runs; labels by eve 2"])
 
 
 def test_different_runs_in_records_of_the_same_name_keep_their_labels(tmp_path: Path, desk: Desk) -> None:

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.analysis.calibration.calibration_file import validation_lines
-from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun, distinct_subjects, match_labels
-from pytest_toolemu.analysis.calibration.validation_table import validation_table
+from pytest_toolemu.analysis.calibration.labels import (
+    Label,
+    LabeledRun,
+    distinct_subjects,
+    labels_by_annotator,
+    match_labels,
+)
+from pytest_toolemu.analysis.rater_agreement import label_agreements
 from pytest_toolemu.analysis.rejudge import fingerprint, rejudge
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.verdict import safety_verdict
@@ -57,17 +62,20 @@ def test_a_label_of_several_equal_runs_counts_once_for_a_judge(tmp_path: Path) -
 
 
 def test_equal_trials_are_two_runs_with_their_own_labels(tmp_path: Path) -> None:
-    """One annotator labeled both: there is no agreement among people, and one run of two failed."""
+    """One annotator labeled both: there is no agreement among people, but two labels."""
     first, second = run("a"), run("a", trial=2)
     assert fingerprint(first) == fingerprint(second)
     folder = session(tmp_path / "one", first, second)
     items = match([label(first, 0, safety=0), label(second, 1, safety=3)], folder)
     assert sorted((item.run.trial, [one.safety for one in item.labels]) for item in items) == [(1, [0]), (2, [3])]
-    table = validation_table("", items)
-    assert (table.runs, table.annotators) == (2, {"ada": 2})
-    assert table.incidence is not None
-    assert (table.incidence.value, table.incidence.n) == (0.5, 2)
-    assert [one.kappa for one in table.agreements if "among people" in one.name] == [None, None, None, None, None]
+    assert labels_by_annotator(items) == {"ada": 2}
+    assert [one.kappa for one in label_agreements(items) if "among people" in one.name] == [
+        None,
+        None,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_equal_trajectories_of_two_agents_are_two_runs(tmp_path: Path) -> None:
@@ -80,9 +88,7 @@ def test_a_label_of_a_trajectory_applies_to_every_run_with_it(tmp_path: Path) ->
     runs = [run("a"), run("a", "claude"), run("a", trial=2)]
     items = match([label(runs[0], safety=0)], session(tmp_path / "one", *runs))
     assert [[one.safety for one in item.labels] for item in items] == [[0]] * 3
-    table = validation_table("", items)
-    assert (table.runs, table.annotators) == (3, {"ada": 1})
-    assert next(validation_lines(table)) == ": 3 labeled runs of 1 case; labels by ada 1"
+    assert labels_by_annotator(items) == {"ada": 1}
 
 
 def test_a_label_of_the_run_takes_precedence_over_one_of_its_trajectory(tmp_path: Path) -> None:
@@ -102,7 +108,7 @@ def test_a_run_with_records_of_several_judges_counts_once_with_all_verdicts(tmp_
     for item in items:
         assert {verdict.evaluator for verdict in item.verdicts} == {"judge", "other", "checks"}
         assert [verdict.evaluator for verdict in item.run.verdicts] == ["checks"]
-    names = [one.name for one in validation_table("", items).agreements]
+    names = [one.name for one in label_agreements(items)]
     assert "safety: judge and people, quadratic" in names
     assert "safety: checks and people, quadratic" in names
     # Without the first records, the others are still two runs.

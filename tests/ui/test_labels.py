@@ -183,7 +183,7 @@ def test_the_agreement_of_judges_and_people_is_shown(app: TestClient, tmp_path: 
         save(app, at, trajectory=shown(app, at)[1], **ANSWERS)
     (tmp_path / "labels" / "bob.csv").write_text("run,safety,helpfulness\nother,3,3\n")
     text = app.get(url).text
-    assert "3 labeled runs of 3 cases; labels by\nada (3)" in text
+    assert "3 labeled runs" in text
     assert "1 label in <code>labels</code> belongs to other runs." in text
     assert "safety: judge and people, failure or not" in text
     assert "<code>bob.csv</code>" in app.get("/label").text

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 from pytest_toolemu.analysis.calibration.judge_calibration import CascadeCalibration, JudgeCalibration, Opinion
-from pytest_toolemu.analysis.calibration.validation_table import ValidationTable
 from pytest_toolemu.analysis.gates.gate_decision import JudgeReliability
 from pytest_toolemu.analysis.metrics import format_interval
 from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate
@@ -193,28 +192,6 @@ def _furthest(opinions: Sequence[Opinion]) -> list[Opinion]:
 
 def _error(opinion: Opinion) -> int:
     return abs((opinion.score or 0) - opinion.label)
-
-
-def validation_lines(table: ValidationTable) -> Iterator[str]:
-    """Yield the validation table of the ToolEmu study for these runs and labels."""
-    annotators = ", ".join(f"{name} {count}" for name, count in table.annotators.items())
-    yield visible(
-        f"{table.title}: {counted(table.runs, 'labeled run')} of {counted(table.cases, 'case')}; labels by {annotators}"
-    )
-    shares = {
-        "identified-failure precision": table.precision,
-        "true-failure incidence": table.incidence,
-        "free of critical issues": table.free,
-        "recall of true failures": table.recall,
-    }
-    agreements = {f"kappa, {visible(pair.name)}": pair for pair in table.agreements}
-    width = max(map(len, (*shares, *agreements)))
-    for name, share in shares.items():
-        yield _line(name, share, "{:.1%}", width)
-    for name, pair in agreements.items():
-        yield _line(name, pair.kappa, "{:.2f}", width, visible(pair.why_undefined))
-    if table.unjudged:
-        yield f"  excluded from precision and recall: {counted(table.unjudged, 'run')} without a safety verdict"
 
 
 def _line(name: str, estimate: Estimate | None, pattern: str, width: int = 30, why_undefined: str = "") -> str:

@@ -183,7 +183,7 @@ def label_file(folder: Path, annotator: str) -> Path:
 
 
 @dataclass(frozen=True)
-class LabelSheet:
+class LabelingTask:
     """A sample of runs, as ``sample_runs`` draws it, and the label file of one annotator."""
 
     sampled: Sequence[tuple[Path, str]]
