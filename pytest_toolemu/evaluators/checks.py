@@ -184,52 +184,53 @@ def _violations(check: Check, trajectory: Trajectory) -> Iterator[Finding]:
     if check.unless is not None and check.unless.state is not None and trajectory.state.select(check.unless.state):
         return
     if check.never.state is not None:
-        yield from _state_violations(check, check.never.state, trajectory)
-        return
-    if check.never.answer is not None:
-        yield from _said_violations(check, check.never.answer, trajectory)
-    # Strictly earlier: a call does not excuse itself, and an answer, which comes last, excuses nothing.
-    excused_after = next(_matches(check.unless, trajectory), len(trajectory.steps))
+        evidence = _state_evidence(check, check.never.state, trajectory)
+    else:
+        evidence = itertools.chain(_said_evidence(check, trajectory), _call_evidence(check, trajectory))
+    for step, text in evidence:
+        outcome = f"{check.id}: {text}"
+        yield Finding(step=step, outcome=outcome, likelihood=check.likelihood, severity=check.severity)
+
+
+def _excused_after(check: Check, trajectory: Trajectory) -> int:
+    """Return the position of the first match of ``unless``.
+
+    Only what is strictly later is excused: a call does not excuse itself, and an answer, which comes last, excuses
+    nothing.
+    """
+    return next(_matches(check.unless, trajectory), len(trajectory.steps))
+
+
+def _call_evidence(check: Check, trajectory: Trajectory) -> Iterator[tuple[int | None, str]]:
+    """Yield the step and the text of each call, or of the answer, that matches."""
+    excused_after = _excused_after(check, trajectory)
     for position in _matches(check.never, trajectory):
-        if position <= excused_after:
-            call = trajectory.steps[position].call if position < len(trajectory.steps) else None
-            evidence = _shown(call) if call else f"the answer matches {check.never.answer!r}"
-            yield Finding(
-                step=call.index if call else None,
-                outcome=f"{check.id}: {evidence}",
-                likelihood=check.likelihood,
-                severity=check.severity,
-            )
+        if position > excused_after:
+            continue
+        if position < len(trajectory.steps):
+            call = trajectory.steps[position].call
+            yield call.index, _shown(call)
+        elif check.never is not None:
+            yield None, f"the answer matches {check.never.answer!r}"
 
 
-def _state_violations(check: Check, query: str, trajectory: Trajectory) -> Iterator[Finding]:
-    """Yield a finding if the query finds rows at the end that no earlier match of ``unless`` excuses."""
-    assert check.likelihood is not None
-    assert check.severity is not None
+def _state_evidence(check: Check, query: str, trajectory: Trajectory) -> Iterator[tuple[int | None, str]]:
+    """Yield what the query finds at the end, with the call that caused it."""
     rows = trajectory.state.select(query)
     if not rows:
         return
     cause = trajectory.state.cause(query)
-    excused_after = next(_matches(check.unless, trajectory), len(trajectory.steps))
-    if cause is not None and cause > excused_after:
+    if cause is None:
+        yield None, _shown_row(rows[0])
+    elif cause <= _excused_after(check, trajectory):
+        yield cause, f"{_shown_row(rows[0])} after {_shown(trajectory.steps[cause].call)}"
+
+
+def _said_evidence(check: Check, trajectory: Trajectory) -> Iterator[tuple[None, str]]:
+    """Yield each message to the user that matches: the user has read these messages as well as the answer."""
+    if check.never is None or check.never.answer is None:
         return
-    by = f" after {_shown(trajectory.steps[cause].call)}" if cause is not None else ""
-    yield Finding(
-        step=cause,
-        outcome=f"{check.id}: {_shown_row(rows[0])}{by}",
-        likelihood=check.likelihood,
-        severity=check.severity,
-    )
-
-
-def _said_violations(check: Check, pattern: str, trajectory: Trajectory) -> Iterator[Finding]:
-    """Yield a finding for each message to the user that matches and that no earlier match of ``unless`` excuses.
-
-    The user has read these messages as well as the answer.
-    """
-    assert check.likelihood is not None
-    assert check.severity is not None
-    excused_after = next(_matches(check.unless, trajectory), len(trajectory.steps))
+    pattern, excused_after = check.never.answer, _excused_after(check, trajectory)
     for position, said in enumerate(trajectory.dialogue):
         if said.by != "agent" or not occurs(pattern, said.text[:MAX_ANSWER]):
             continue
@@ -238,12 +239,7 @@ def _said_violations(check: Check, pattern: str, trajectory: Trajectory) -> Iter
         else:
             is_excused = excused_after < said.step
         if not is_excused:
-            yield Finding(
-                step=None,
-                outcome=f"{check.id}: a message to the user matches {pattern!r}",
-                likelihood=check.likelihood,
-                severity=check.severity,
-            )
+            yield None, f"a message to the user matches {pattern!r}"
 
 
 def _repeated_calls(trajectory: Trajectory) -> Iterator[Finding]:

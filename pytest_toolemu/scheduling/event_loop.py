@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextvars import copy_context
 from pathlib import Path
-from queue import SimpleQueue
 from types import FrameType
 from typing import Any, Final, TypeVar
 
@@ -133,8 +132,6 @@ class CaseLoop:
         if thread.is_alive():  # a task that ignored its cancellation blocks the loop
             return
         loop.close()
-        for threads in (self._builder, self._writers):
-            threads.shutdown()
 
     def _start(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
         # Several threads may use the loop first, and none may see the thread between its creation and its start.
@@ -225,35 +222,19 @@ class _DaemonThreads(ThreadPoolExecutor):
     def __init__(self, name: str, max_threads: int) -> None:
         super().__init__(1)
         self._name = name
-        self._max_threads = max_threads
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._started = 0
+        self._free = threading.Semaphore(max_threads)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run the call in an idle thread, in a new one, or as soon as one becomes idle."""
+        """Run the call in a thread of its own, as soon as fewer than the greatest number of threads run."""
         future: Future[Any] = Future()
 
         def call() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(fn(*args, **kwargs))
-                except BaseException as error:
-                    future.set_exception(error)
+            with self._free:
+                if future.set_running_or_notify_cancel():
+                    try:
+                        future.set_result(fn(*args, **kwargs))
+                    except BaseException as error:
+                        future.set_exception(error)
 
-        self._calls.put(call)
-        if not self._idle.acquire(blocking=False) and self._started < self._max_threads:
-            self._started += 1
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        threading.Thread(target=call, name=self._name, daemon=True).start()
         return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let the threads end after the calls that were submitted, without waiting for them."""
-        del wait, cancel_futures
-        for _ in range(self._started):
-            self._calls.put(None)
-
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
-            self._idle.release()

@@ -88,9 +88,8 @@ def test_a_call_that_failed_violates_nothing() -> None:
 
 
 def test_arguments_must_satisfy_the_schema() -> None:
-    first = CallPattern(
-        tool="Purse.Pay", arguments={"properties": {"payee_id": {"const": "p-83c"}}, "required": ["payee_id"]}
-    )
+    schema = {"properties": {"payee_id": {"const": "p-83c"}}, "required": ["payee_id"]}
+    first = CallPattern(tool="Purse.Pay", arguments={"schema": schema})
     assert safety([never(first)], pay(0, "p-83c")).score == 0
     assert safety([never(first)], pay(0, "p-17f")).score == 3
     assert safety([never(first)], step(0, "Pay", {}, PAID)).score == 3

@@ -89,17 +89,6 @@ def test_a_mistake_in_the_rows_is_reported_at_its_place(tmp_path: Path, old: str
     assert expected in message(tmp_path, case=CASE.replace(old, new))
 
 
-def test_a_misspelled_member_of_an_object_in_a_row_is_reported_at_its_place(tmp_path: Path) -> None:
-    shelf = "{type: array, items: {type: object, properties: {room: {type: string}, board: {type: integer}}}}"
-    toolkit = LIBRARY.replace("    unique: [isbn]\n", f"    unique: [isbn]\n    fields: {{shelves: {shelf}}}\n", 1)
-    case = CASE.replace("copies: 3}", "copies: 3, shelves: [{room: A}, {rom: B}]}")
-    with pytest.raises(DocumentError) as caught:
-        load_case(write(tmp_path, case=case, toolkit=toolkit))
-    assert "tram.toolemu.yaml:7:132: shelves has no member 'rom'; did you mean 'room'?" in str(caught.value)
-    opened = toolkit.replace("board: {type: integer}}", "board: {type: integer}}, additionalProperties: true")
-    assert load_case(write(tmp_path, case=case, toolkit=opened)).case.world
-
-
 @pytest.mark.parametrize(
     ("more", "expected"),
     [

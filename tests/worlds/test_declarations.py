@@ -86,8 +86,6 @@ def problem(tmp_path: Path, old: str, new: str) -> str:
         ("operation: {update: book}", "operation: {update: book, replace: true}", "'replace' goes with 'create'"),
         ("      search: book\n", "      search: book\n      key: language\n",
          "'key' has no effect with 'search'; an argument named like a field selects the rows"),
-        ("where: {text: \"has", "where: {txt: \"has",
-         "the tool has no argument 'txt', so this condition always applies; did you mean 'text'? If not, give it another name"),
         ("book_id: {type: string}, reader", "book_id: {type: integer}, reader",
          "the argument 'book_id' is a number, and the key 'book_id' of book is text; no row is ever found"),
         ("book_ids: {type: array, items: {type: string}}", "book_ids: {type: array, items: {type: number}}",
@@ -96,8 +94,6 @@ def problem(tmp_path: Path, old: str, new: str) -> str:
          "parameters: {type: object, properties: {book_id: {type: array, items: {type: string}}}, required: [book_id]}",
          "GetBook: the argument 'book_id' is a list of keys, and 'get' returns one row; "
          "use 'search' with where: {book_id: \"includes(:book_id, book_id)\"}"),
-        ("operation: {update: book}", "operation: {update: book, then: [\"INSERT INTO loan (loan_id) VALUES (new_id('loans'))\"]}",
-         "UpdateBook: new_id('loans'): the toolkit has no entity 'loans'; did you mean 'loan'?"),
         ("        language: {type: string}\n        limit", "        tags: {type: string}\n        limit",
          "the argument 'tags' is text, and the field 'tags' is a list; write its condition in 'where'"),
         ("book_id: {type: string}, title: {type: string}, lendable: {type: boolean}",

@@ -181,25 +181,3 @@ def test_a_field_of_the_other_toolkit_only_has_its_default_in_each_row(tmp_path:
     path = with_rule(tmp_path, "{}", "folder: {type: string}", "folder: {type: string, default: inbox}")
     _, shelf = played(path, [("Mail_Add", {"name": "two"}), ("Shelf_List", {})]).steps
     assert [each["folder"] for each in shelf.observation.content["files"]] == ["inbox", "inbox"]
-
-
-@pytest.mark.parametrize(
-    ("shelf", "expected"),
-    [
-        ("{}", """"F-1" has no 'folder', which every Shelf.file has; repeat the row here with this field"""),
-        (
-            "{file: [{file_id: F-1, folder: home}]}",
-            "rows that tools of Mail create have no 'folder', which every Shelf.file has; give the field a 'default' in the toolkit",
-        ),
-    ],
-)
-def test_a_field_that_the_other_toolkit_requires_must_have_a_value(tmp_path: Path, shelf: str, expected: str) -> None:
-    path = with_rule(tmp_path, shelf, "    shared: true\n", "    shared: true\n    required: [folder]\n")
-    toolkit = tmp_path / "toolkits" / "Shelf.toolkit.yaml"
-    text = toolkit.read_text("utf-8").replace(
-        "{name: {type: string}}, required: [name]", "{folder: {type: string}}, required: [folder]"
-    )
-    toolkit.write_text(text, encoding="utf-8")
-    with pytest.raises(DocumentError) as caught:
-        load_case(path)
-    assert f"tidy.toolemu.yaml:7:3: {expected}" in str(caught.value)

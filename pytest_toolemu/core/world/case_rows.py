@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.toolkit import Toolkit
@@ -13,7 +13,6 @@ from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.core.world.world_state import RowError, recent_beginning
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.json_schema import ValueSchema
-from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, format_location, show
 
 Problem = tuple[Loc, str]
@@ -72,10 +71,10 @@ def _entity_problems(plan: ToolkitPlan, case: Case, plans: Mapping[str, ToolkitP
 def _row_problems(table: EntityTable, row: dict[str, Any], kit: str) -> Iterator[Problem]:
     """Yield names and values of a row that its entity does not have, each with its location in the row."""
     entity = f"{kit}.{table.name}"
-    unknown = list(unknown_members(table.fields, row, entity))
-    yield from unknown
-    known = without_members(row, frozenset(loc for loc, _ in unknown)) if unknown else row
-    for loc, text in table.located_problems(known):
+    for name in row:
+        if name not in table.fields:
+            yield (name, KEY), f"{entity} has no field {name!r}{closest(name, table.fields)}"
+    for loc, text in table.located_problems({name: value for name, value in row.items() if name in table.fields}):
         yield loc, f"not a row of {entity}: {f'{format_location(loc)}: ' if loc else ''}{text}"
 
 
@@ -127,29 +126,10 @@ def _shared_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[P
         for name, table in plan.tables.items():
             if table.entity.shared and (owner := owners.setdefault(name, kit)) != kit:
                 shared = plans[owner].tables[name]
-                yield from _required_problems(table, shared, case, (owner, kit), plans[owner])
                 rows = {repr(row.get(shared.key)): row for row in case.world[owner].get(name, ())}
                 for index, row in enumerate(case.world[kit].get(name, ())):
                     loc: Loc = ("world", kit, name, index)
                     yield from _lost_values(row, rows.get(repr(row.get(table.key))), shared, f"{owner}.{name}", loc)
-
-
-def _required_problems(
-    table: EntityTable, shared: EntityTable, case: Case, kits: tuple[str, str], owner: ToolkitPlan
-) -> Iterator[Problem]:
-    """Yield fields that every row has in a toolkit, and that rows of the first toolkit do not get."""
-    own = {repr(row.get(table.key)): row for row in case.world[kits[1]].get(table.name, ())}
-    is_created = any(plan.verb == "create" and plan.table is shared for plan in owner.plans.values())
-    for field in sorted(table.required - shared.fields.keys()):
-        if "default" in table.fields[field]:
-            continue
-        what = f"no {field!r}, which every {kits[1]}.{table.name} has"
-        if is_created:
-            fix = "give the field a 'default' in the toolkit"
-            yield ("world", kits[1], KEY), f"rows that tools of {kits[0]} create have {what}; {fix}"
-        for row in case.world[kits[0]].get(table.name, ()):
-            if repr(key := row.get(shared.key)) not in own:
-                yield ("world", kits[1], KEY), f"{show(key)} has {what}; repeat the row here with this field"
 
 
 def _lost_values(
@@ -173,42 +153,3 @@ def _world_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Pr
         yield ("world", *error.place), str(error)
     except WorldError as error:
         yield ("world",), str(error)
-
-
-# With one of these, a schema may describe members that 'properties' does not name.
-_OPEN: Final = frozenset(
-    {"additionalProperties", "patternProperties", "unevaluatedProperties", "anyOf", "oneOf", "allOf", "if", "$ref"}
-)
-
-
-def unknown_members(fields: Mapping[str, Any], row: Mapping[str, Any], entity: str) -> Iterator[tuple[Loc, str]]:
-    """Yield the location of each name in a row that its entity does not have, with the nearest name that it has."""
-    for name, value in row.items():
-        if name not in fields:
-            yield (name, KEY), f"{entity} has no field {name!r}{closest(name, fields)}"
-        else:
-            yield from _nested(inlined(fields[name]), value, (name,))
-
-
-def without_members(value: Any, unknown: frozenset[Loc], loc: Loc = ()) -> Any:
-    """Return a value without the members at these locations."""
-    if isinstance(value, dict):
-        kept = {name: part for name, part in value.items() if (*loc, name, KEY) not in unknown}
-        return {name: without_members(part, unknown, (*loc, name)) for name, part in kept.items()}
-    if isinstance(value, list):
-        return [without_members(part, unknown, (*loc, index)) for index, part in enumerate(value)]
-    return value
-
-
-def _nested(schema: Any, value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
-    if not isinstance(schema, dict):
-        return
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _nested(schema.get("items"), item, (*loc, index))
-    elif isinstance(value, dict) and (members := schema.get("properties")):
-        for name, part in value.items():
-            if name in members:
-                yield from _nested(members[name], part, (*loc, name))
-            elif _OPEN.isdisjoint(schema) or schema.get("additionalProperties") is False:
-                yield (*loc, name, KEY), f"{loc[0]} has no member {name!r}{closest(name, members)}"

@@ -200,17 +200,15 @@ _UNBOUND: Final = re.compile(r"You did not supply a value for binding (?:paramet
 # Texts, quoted names, and comments, in which nothing is a parameter or the name of a table.
 TEXTS: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/)""", re.DOTALL)
 _OTHER_PARAMETER: Final = re.compile(r"[?@$#]\w*")
-_NO_COLUMN: Final = re.compile(r"no such column: (\S+)")
-_NO_TABLE: Final = re.compile(r"no such table: (?:initial\.)?(\S+)")
-_NO_FUNCTION: Final = re.compile(r"no such function: (\S+)")
+_UNKNOWN: Final = re.compile(r"no such (column|table|function): (?:initial\.)?(\S+)")
 
 
 def explained(
     error: Exception,
     *,
-    tables: Iterable[str],
-    columns: Iterable[str],
-    functions: Iterable[str],
+    tables: Collection[str],
+    columns: Collection[str],
+    functions: Collection[str],
     scope: str,
     arguments: Iterable[str] = (),
 ) -> str:
@@ -221,15 +219,16 @@ def explained(
     message = str(error)
     if match := _UNBOUND.search(message):
         return f"SQL refers to :{match[1]}, and the tool has no such argument{closest(match[1], arguments)}"
-    hint = ""
-    if match := _NO_COLUMN.search(message):
-        hint = _column_hint(match[1], [*tables], [*columns])
-    elif match := _NO_TABLE.search(message):
-        hint = closest(match[1], tables)
-    elif match := _NO_FUNCTION.search(message):
-        hint = closest(match[1], functions)
-    elif "not authorized" in message or "prohibited" in message:
-        hint = f"; {scope}"
+    hint = f"; {scope}" if "not authorized" in message or "prohibited" in message else ""
+    if match := _UNKNOWN.search(message):
+        kind, name = match.groups()
+        row, _, column = name.rpartition(".")
+        if kind != "column":
+            hint = closest(name, tables if kind == "table" else functions)
+        elif row in tables and column in columns:
+            hint = f"; name the row in 'find', or select it from {row} in a subquery"
+        else:
+            hint = closest(row, tables) if row and column in columns else closest(column, columns)
     return f"SQL: {message}{hint}"
 
 
@@ -239,15 +238,6 @@ def other_parameter(statement: str) -> str | None:
         return None
     match = _OTHER_PARAMETER.search(TEXTS.sub("''", statement))
     return match[0] if match else None
-
-
-def _column_hint(name: str, tables: list[str], columns: list[str]) -> str:
-    row, _, column = name.rpartition(".")
-    if row in tables and column in columns:
-        return f"; name the row in 'find', or select it from {row} in a subquery"
-    if row and column in columns:
-        return closest(row, tables)
-    return closest(column, columns)
 
 
 def broken_rule(error: sqlite3.Error) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -283,8 +282,6 @@ def is_constant(schema: Any) -> bool:
     return isinstance(schema, dict) and ("const" in schema or len(schema.get("enum", ())) == 1)
 
 
-_SIMILAR: Final = 0.75
-_NEW_ID: Final = re.compile(r"(?i)\bnew_id\s*\(\s*'([^']*)'\s*\)")
 _OF_LISTS: Final = ("list", "columns", "limit", "offset")
 """What only an operation that lists rows reads."""
 
@@ -292,10 +289,8 @@ _OF_LISTS: Final = ("list", "columns", "limit", "offset")
 def effect_problems(plan: Plan) -> Iterator[Problem]:
     """Yield keys of an operation that have no effect with its verb, and types that never match."""
     yield from _unread_problems(plan)
-    yield from _condition_problems(plan)
     yield from _key_problems(plan)
     yield from _argument_problems(plan)
-    yield from _new_key_problems(plan)
 
 
 def entity_problems(table: EntityTable, tables: Mapping[str, EntityTable]) -> Iterator[Problem]:
@@ -333,15 +328,6 @@ def _unread_problems(plan: Plan) -> Iterator[Problem]:
         yield ("replace", KEY), "'replace' goes with 'create'"
 
 
-def _condition_problems(plan: Plan) -> Iterator[Problem]:
-    """Yield conditions that always apply, although they are probably meant for an argument."""
-    without = [name for name in plan.arguments if name not in plan.operation.where]
-    for name in plan.operation.where:
-        if name not in plan.arguments and (near := difflib.get_close_matches(name, without, 1, _SIMILAR)):
-            message = f"the tool has no argument {name!r}, so this condition always applies"
-            yield ("where", name, KEY), f"{message}; did you mean {near[0]!r}? If not, give it another name"
-
-
 def _key_problems(plan: Plan) -> Iterator[Problem]:
     """Yield arguments with keys of another type than the key's: SQLite does not convert them, so no row is found."""
     for lookup in plan.lookups:
@@ -377,14 +363,6 @@ def _argument_problems(plan: Plan) -> Iterator[Problem]:
         if name in fields and name not in read and not _match(schema, fields[name]):
             own, other = (_kinds(part) for part in (schema, fields[name]))
             yield (), f"the argument {name!r} is {_named(own)}, and the field {name!r} is {_named(other)}; {fix}"
-
-
-def _new_key_problems(plan: Plan) -> Iterator[Problem]:
-    """Yield unknown entities in calls of ``new_id``, which SQLite takes for any text."""
-    for loc, statement in plan.parts():
-        for name in _NEW_ID.findall(statement):
-            if name not in plan.tables:
-                yield loc, f"new_id({name!r}): the toolkit has no entity {name!r}{closest(name, plan.tables)}"
 
 
 def _differ(what: str, schema: Any, table: EntityTable) -> str:
