@@ -204,12 +204,12 @@ class JudgingCommand:
                 "restore the folder, and run the same command again"
             ) from None
         except KeyboardInterrupt:
-            if batches is None or not batches.is_open:
+            if batches is None or batches.opened is None:
                 raise
             err.print(_interruption(batches))
             raise typer.Exit(INTERRUPTED) from None
         finally:
-            if batches is not None and batches.is_open:
+            if batches is not None and batches.opened is not None:
                 batches.journal.close()
         return result
 
@@ -244,7 +244,7 @@ class JudgingCommand:
         command = self._hash(judges, how)
         how = replace(how, to=how.to or self._unfinished_folder(command))
         store = new_store(self.settings, self.sessions, judges, how)
-        self.batches.use(BatchJournal.open(store.folder, command))
+        self.batches.opened = BatchJournal.open(store.folder, command)
         return store
 
     async def run(self, jobs: Sequence[tuple[str, Job[T]]]) -> list[T]:

@@ -30,6 +30,17 @@ from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.capabilities import Body
 from pytest_toolemu.models.endpoint import RemoteModel
 
+STATE: Final = "batches.json"
+"""The file in the folder of the records that lists the batches."""
+
+SUBJECT: ContextVar[str] = ContextVar("toolemu_batch_subject", default="")
+"""What the requests of this task are about, such as the name of a run: equal requests about two runs are two requests.
+"""
+
+_FOLDER: Final = "batches"
+_MAX_BYTES: Final = 1_000_000_000
+_REMEDY: Final = "delete it to send all requests again, or name another folder"
+
 UNANSWERED: Final = 408
 """Status of a request that its batch did not answer because it expired or was canceled; it costs nothing."""
 
@@ -73,39 +84,28 @@ class CreatedBatch:
 class BatchEndpoint(Protocol):
     """The batches of one model at one provider. Every method that sends a request raises ModelError if it fails."""
 
-    @property
-    def max_requests(self) -> int:
-        """The largest number of requests in a batch."""
-        ...
-
-    @property
-    def max_bytes(self) -> int:
-        """The largest size of a batch in bytes."""
-        ...
+    max_requests: int
+    """The largest number of requests in a batch."""
+    max_bytes: int
+    """The largest size of a batch in bytes."""
 
     async def upload(self, requests: Sequence[BatchRequest]) -> str:
         """Upload the requests, and return the ID of their file; empty if the provider gets them with the batch."""
-        ...
 
     async def create(self, requests: Sequence[BatchRequest], upload: str) -> str:
         """Create a batch, and return its ID. The provider starts with it at once."""
-        ...
 
     async def find(self, upload: str, requests: int, started: float, excluded: Collection[str]) -> list[str]:
         """Return the IDs of the batches that may be the one that was sent at ``started``, except the excluded ones."""
-        ...
 
     async def progress(self, batch: str) -> BatchProgress:
         """Return how far a batch is."""
-        ...
 
     async def results(self, batch: str) -> dict[str, Any]:
         """Return the results of a batch that has ended, by custom ID, in the provider's format."""
-        ...
 
     def reply(self, result: Any) -> Reply:
         """Return the reply in a result; ModelError if the request was not answered."""
-        ...
 
 
 class BatchableModel(RemoteModel, Protocol):
@@ -113,11 +113,9 @@ class BatchableModel(RemoteModel, Protocol):
 
     async def complete_with(self, request: ModelRequest, send: Callable[[Body], Awaitable[Reply]]) -> Reply:
         """Return the reply to a request whose bodies ``send`` sends."""
-        ...
 
     def batches(self) -> BatchEndpoint:
         """Return the batches of this model."""
-        ...
 
 
 def results_by_id(text: str) -> dict[str, Any]:
@@ -137,18 +135,6 @@ def present(value: str | None, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"no {name} in the response")
     return value
-
-
-STATE: Final = "batches.json"
-"""The file in the folder of the records that lists the batches."""
-
-SUBJECT: ContextVar[str] = ContextVar("toolemu_batch_subject", default="")
-"""What the requests of this task are about, such as the name of a run: equal requests about two runs are two requests.
-"""
-
-_FOLDER: Final = "batches"
-_MAX_BYTES: Final = 1_000_000_000
-_REMEDY: Final = "delete it to send all requests again, or name another folder"
 
 
 class SentBatch(Record):
@@ -192,7 +178,7 @@ class BatchJournal:
         self._number_of: dict[str, int] = {}
         for sent in state.batches[state.first - 1 :]:
             if sent.status != "refused":
-                self._number_of |= dict.fromkeys(self._read(sent, "requests"), sent.number)
+                self._number_of |= dict.fromkeys(self.read(sent, "requests"), sent.number)
 
     @classmethod
     def open(cls, folder: Path, command: str) -> BatchJournal:
@@ -210,27 +196,11 @@ class BatchJournal:
         except OSError as error:
             raise unlockable(folder, error) from None
         try:
-            return cls._open(folder, command, lock)
+            journal = cls(folder, _continued(folder, command), lock)
+            journal._write()
         except BaseException:
             os.close(lock)
             raise
-
-    @classmethod
-    def _open(cls, folder: Path, command: str, lock: int) -> BatchJournal:
-        state = read_state(folder)
-        if state is None:
-            state = BatchState(command=command)
-        elif state.finished:
-            state = state.model_copy(
-                update={"command": command, "finished": False, "first": len(state.batches) + 1},
-            )
-        elif state.command != command:
-            raise UsageError(
-                f"{folder / STATE}: has unfinished batches of a command with other sessions, judges, or options; "
-                "finish that command first, or name another folder with --to"
-            )
-        journal = cls(folder, state, lock)
-        journal._write()
         return journal
 
     @property
@@ -279,15 +249,11 @@ class BatchJournal:
             self._number_of = {name: number for name, number in self._number_of.items() if number != sent.number}
         return changed
 
-    def store_results(self, sent: SentBatch, results: Mapping[str, Any]) -> SentBatch:
+    def store_results(self, sent: SentBatch, results: Mapping[str, Any]) -> None:
         """Store the results of a batch that has ended."""
         # Before the state, in which a batch has ended only if its results are here.
         self._store(sent, "results", results.values())
-        return self.update(sent, status="ended")
-
-    def results(self, sent: SentBatch) -> dict[str, Any]:
-        """Return the stored results of a batch by custom ID. UsageError if the file is damaged."""
-        return self._read(sent, "results")
+        self.update(sent, status="ended")
 
     def close(self) -> None:
         """Let other processes work with the batches."""
@@ -298,16 +264,13 @@ class BatchJournal:
         self._state = self._state.model_copy(update={"finished": True})
         self._write()
 
-    def _path(self, sent: SentBatch, kind: str) -> Path:
-        return self.folder / _FOLDER / f"{sent.number:04}-{kind}.jsonl"
-
     def _store(self, sent: SentBatch, kind: str, lines: Any) -> None:
-        make_subfolder(self.folder, _FOLDER)
-        text = "".join(f"{json.dumps(line)}\n" for line in lines)
-        write_json_text(self._path(sent, kind), text)
+        path = make_subfolder(self.folder, _FOLDER) / f"{sent.number:04}-{kind}.jsonl"
+        write_json_text(path, "".join(f"{json.dumps(line)}\n" for line in lines))
 
-    def _read(self, sent: SentBatch, kind: str) -> dict[str, Any]:
-        path = self._path(sent, kind)
+    def read(self, sent: SentBatch, kind: Literal["requests", "results"]) -> dict[str, Any]:
+        """Return the stored requests or results of a batch by custom ID. UsageError if the file is damaged."""
+        path = self.folder / _FOLDER / f"{sent.number:04}-{kind}.jsonl"
         try:
             return results_by_id(read_regular(path, _MAX_BYTES).decode())
         except (OSError, ValueError) as error:
@@ -319,6 +282,18 @@ class BatchJournal:
 
     def _write(self) -> None:
         write_json_text(self.folder / STATE, json.dumps(self._state.model_dump(mode="json"), indent=1))
+
+
+def _continued(folder: Path, command: str) -> BatchState:
+    state = read_state(folder) or BatchState(command=command)
+    if state.finished:
+        return state.model_copy(update={"command": command, "finished": False, "first": len(state.batches) + 1})
+    if state.command != command:
+        raise UsageError(
+            f"{folder / STATE}: has unfinished batches of a command with other sessions, judges, or options; "
+            "finish that command first, or name another folder with --to"
+        )
+    return state
 
 
 def read_state(folder: Path) -> BatchState | None:

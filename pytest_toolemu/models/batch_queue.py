@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio import sleep
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -35,6 +35,14 @@ from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.budget import Budget
 from pytest_toolemu.scheduling.request_limits import CircuitBreaker
 
+T = TypeVar("T")
+
+FIRST_LOOK: Final = 5.0
+"""Seconds between the first two looks at a batch, or attempts; each pause is twice as long as the one before."""
+LONGEST_LOOK: Final = 60.0
+"""Seconds of the longest pause."""
+# The statuses with which a provider says that it does not have a batch or its results.
+_GONE: Final = (404, 410)
 # Turns of the event loop without a new request after which every evaluation waits for a reply.
 _QUIET_TURNS: Final = 20
 # For the budget: fewer characters per token than English and JSON have, and the tokens of a long judgment.
@@ -55,27 +63,13 @@ class _Waiting:
 
 
 class BatchQueue:
-    """The requests of one model that wait for their batches.
+    """The requests of one model that wait for their batches; ``price`` is that of batches, or None if it is unknown."""
 
-    ``name`` is the model's name and URL, ``journal`` returns the journal of the command, ``price`` is that of batches,
-    or None if it is unknown, and ``report`` shows a line to the user.
-    """
-
-    def __init__(
-        self,
-        endpoint: BatchEndpoint,
-        name: tuple[str, str],
-        journal: Callable[[], BatchJournal],
-        budget: Budget,
-        price: Price | None,
-        report: Callable[[str], None],
-    ) -> None:
-        self._endpoint = endpoint
-        self._model = name[0]
-        self._sender = BatchSender(endpoint, *name, journal, report)
-        self._journal = journal
-        self._budget = budget
-        self._price = price
+    def __init__(self, batches: Batches, model: BatchableModel, price: Price | None) -> None:
+        self._batches, self._price = batches, price
+        self._endpoint = model.batches()
+        self._model = provider_and_name(model.identity)
+        self._sender = BatchSender(batches, self._endpoint, self._model, str(model.identity["base_url"]))
         self._queued: dict[str, _Waiting] = {}
         self._sent: dict[str, _Waiting] = {}
         self._arrivals = 0
@@ -86,7 +80,7 @@ class BatchQueue:
 
         ModelError if the request fails; NotRunError if the batch cannot be sent, or cannot be followed any longer.
         """
-        request = BatchRequest(self._journal().custom_id(body), body)
+        request = BatchRequest(self._batches.journal.custom_id(body), body)
         usage = Usage(input=len(json.dumps(body)) // _CHARACTERS, output=_OUTPUT, calls=1)
         future: asyncio.Future[tuple[str, Any]] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(request, future, usage.total, usd_for_budget(self._price, usage))
@@ -113,23 +107,21 @@ class BatchQueue:
                 elif self._sent:
                     await sleep(delay)
                     delay = min(2 * delay, LONGEST_LOOK)
-        except ToolemuError as error:
-            message = str(error)
-            self._give_up(lambda: NotRunError(message))
         except OSError as error:
-            unwritten = (
-                f"{self._journal().folder}: the state of the batches cannot be written ({error.strerror}), so no more "
-                "requests were sent; free disk space or restore the folder, and run the same command again"
+            self._give_up(
+                NotRunError(
+                    f"{self._batches.journal.folder}: the state of the batches cannot be written ({error.strerror}), "
+                    "so no more requests were sent; free disk space or restore the folder, and run the same command "
+                    "again"
+                )
             )
-            self._give_up(lambda: NotRunError(unwritten))
         except Exception as error:
-            failure = error
-            self._give_up(lambda: failure)
+            self._give_up(NotRunError(str(error)) if isinstance(error, ToolemuError) else error)
 
-    def _give_up(self, failure: Callable[[], Exception]) -> None:
+    def _give_up(self, failure: Exception) -> None:
         for waiting in (*self._queued.values(), *self._sent.values()):
             if not waiting.result.done():
-                waiting.result.set_exception(failure())
+                waiting.result.set_exception(failure)
         self._queued.clear()
         self._sent.clear()
 
@@ -143,7 +135,7 @@ class BatchQueue:
 
     async def _send_queued(self) -> None:
         """Send what was never sent, as far as the budget covers it; wait for what an earlier call has sent."""
-        journal = self._journal()
+        journal = self._batches.journal
         for sent in dict.fromkeys(filter(None, map(journal.batch_of, self._queued))):
             # An earlier call ended after it had stored the requests and before it knew the ID of their batch.
             if not sent.batch:
@@ -157,18 +149,18 @@ class BatchQueue:
         for chunk in self._chunks(self._covered(fresh)):
             await self._sender.send(chunk)
         if fresh and not self._sent:
-            raise NotRunError(self._budget.too_small)
+            raise NotRunError(self._batches.budget.too_small)
 
     def _covered(self, fresh: Sequence[_Waiting]) -> Iterator[_Waiting]:
         """Yield the requests that the budget covers, as sent; the others stay in the queue."""
         for waiting in fresh:
-            if not self._budget.covers(waiting.tokens, waiting.usd):
+            if not self._batches.budget.covers(waiting.tokens, waiting.usd):
                 return
             self._move_to_sent(waiting)
             yield waiting
 
     def _move_to_sent(self, waiting: _Waiting) -> None:
-        self._budget.hold(waiting.tokens, waiting.usd)
+        self._batches.budget.hold(waiting.tokens, waiting.usd)
         self._sent[waiting.request.custom_id] = self._queued.pop(waiting.request.custom_id)
 
     def _chunks(self, requests: Iterator[_Waiting]) -> Iterator[list[BatchRequest]]:
@@ -187,59 +179,40 @@ class BatchQueue:
 
     async def _collect(self) -> bool:
         """Hand out the results of the batches that have ended; return whether there was one."""
-        journal, has_ended = self._journal(), False
+        journal, has_ended = self._batches.journal, False
         for sent in list(dict.fromkeys(filter(None, map(journal.batch_of, self._sent)))):
             if sent.status != "ended":
                 if not await self._sender.ended(sent):
                     continue
                 await self._sender.fetch_results(sent)
-            self._hand_out(sent.number, sent.batch, journal.results(sent))
+            self._hand_out(sent.number, sent.batch, journal.read(sent, "results"))
             has_ended = True
         return has_ended
 
     def _hand_out(self, number: int, batch: str, results: dict[str, Any]) -> None:
         """Hand out the results of a batch. A request without a result counts as not answered."""
         for name, waiting in list(self._sent.items()):
-            sent = self._journal().batch_of(name)
+            sent = self._batches.journal.batch_of(name)
             if sent is None or sent.number != number:
                 continue
             del self._sent[name]
             # The model around this queue reports what the request has really used, as soon as it has the reply.
-            self._budget.hold(-waiting.tokens, -(waiting.usd or 0.0))
+            self._batches.budget.hold(-waiting.tokens, -(waiting.usd or 0.0))
             if not waiting.result.done():
                 waiting.result.set_result((batch, results.get(name)))
 
 
-T = TypeVar("T")
-
-FIRST_LOOK: Final = 5.0
-"""Seconds between the first two looks at a batch, or attempts; each pause is twice as long as the one before."""
-LONGEST_LOOK: Final = 60.0
-"""Seconds of the longest pause."""
-# The statuses with which a provider says that it does not have a batch or its results.
-_GONE: Final = (404, 410)
-
-
 class BatchSender:
-    """Sends the batches of one model. ``journal`` returns the journal, ``report`` shows a line to the user."""
+    """Sends the batches of one model, and follows them."""
 
-    def __init__(
-        self,
-        endpoint: BatchEndpoint,
-        model: str,
-        url: str,
-        journal: Callable[[], BatchJournal],
-        report: Callable[[str], None],
-    ) -> None:
-        self._endpoint = endpoint
+    def __init__(self, batches: Batches, endpoint: BatchEndpoint, model: str, url: str) -> None:
+        self._batches, self._endpoint = batches, endpoint
         self._model, self._url = model, url
-        self._journal = journal
-        self._report = report
         self._shown: dict[int, int] = {}
 
     async def send(self, requests: list[BatchRequest]) -> None:
         """Send a batch. NotRunError if the provider does not accept it."""
-        journal = self._journal()
+        journal = self._batches.journal
         sent = journal.begin(self._model, self._url, requests)
         try:
             upload = await self._persist(lambda: self._endpoint.upload(requests))
@@ -250,7 +223,7 @@ class BatchSender:
             hint = "; if it does not support batches, judge without --batch" if error.status in (404, 405) else ""
             raise NotRunError(f"{error}{hint}") from None
         journal.update(sent, batch=batch, status="sent")
-        self._report(f"{self._model}: batch {batch} with {counted(len(requests), 'request')} was sent")
+        self._batches.report(f"{self._model}: batch {batch} with {counted(len(requests), 'request')} was sent")
 
     async def _created(self, sent: SentBatch, requests: list[BatchRequest]) -> str:
         """Create a batch once. If the answer is lost, the provider may have created it anyway."""
@@ -266,7 +239,6 @@ class BatchSender:
         return await self._persist(create)
 
     async def _surely_found(self, sent: SentBatch) -> str:
-        """Return the ID of a batch that may have been created. NotRunError if the provider refuses to say so."""
         try:
             return await self._found(sent)
         except ModelError as error:
@@ -278,7 +250,7 @@ class BatchSender:
     async def confirm(self, sent: SentBatch) -> None:
         """Find out whether the provider has received a batch that an earlier call was about to send."""
         batch = await self._persist(lambda: self._found(sent))
-        self._journal().update(sent, batch=batch, status="sent" if batch else "refused")
+        self._batches.journal.update(sent, batch=batch, status="sent" if batch else "refused")
 
     async def ended(self, sent: SentBatch) -> bool:
         """Return whether a batch has ended, and show how far it is. NotRunError if the provider refused it."""
@@ -287,11 +259,13 @@ class BatchSender:
         except ModelError as error:
             raise self._unreadable(sent, error) from None
         if progress.problem:
-            self._journal().update(sent, status="refused")
+            self._batches.journal.update(sent, status="refused")
             raise NotRunError(f"{self._model}: the provider refused the batch {sent.batch}: {progress.problem}")
         if not progress.ended and self._shown.get(sent.number) != progress.done:
             self._shown[sent.number] = progress.done
-            self._report(f"{self._model}: batch {sent.batch}: {progress.done:,} of {sent.requests:,} requests done")
+            self._batches.report(
+                f"{self._model}: batch {sent.batch}: {progress.done:,} of {sent.requests:,} requests done"
+            )
         return progress.ended
 
     async def fetch_results(self, sent: SentBatch) -> None:
@@ -300,19 +274,19 @@ class BatchSender:
             results = await self._persist(lambda: self._endpoint.results(sent.batch))
         except ModelError as error:
             raise self._unreadable(sent, error) from None
-        self._journal().store_results(sent, results)
-        self._report(f"{self._model}: batch {sent.batch} has ended")
+        self._batches.journal.store_results(sent, results)
+        self._batches.report(f"{self._model}: batch {sent.batch} has ended")
 
     def _unreadable(self, sent: SentBatch, error: ModelError) -> NotRunError:
         remedy = "it continues at the provider; run the same command again to resume"
         if error.status in _GONE:
-            state = self._journal().folder / STATE
+            state = self._batches.journal.folder / STATE
             remedy = f"if the provider no longer has it, delete {state} to send all requests again"
         return NotRunError(f"{self._model}: the batch {sent.batch} cannot be read: {error}; {remedy}")
 
     async def _found(self, sent: SentBatch) -> str:
         """Return the ID of a batch that was sent, if the provider has it. NotRunError if several may be that batch."""
-        journal = self._journal()
+        journal = self._batches.journal
         candidates = await self._endpoint.find(sent.upload, sent.requests, sent.started, journal.known)
         if len(candidates) > 1:
             raise NotRunError(
@@ -391,45 +365,22 @@ class Batches:
 
     budget: Budget
     report: Callable[[str], None]
-    _journals: list[BatchJournal] = field(default_factory=list)
+    opened: BatchJournal | None = None
     _permits: BatchPermits = field(default_factory=BatchPermits)
-
-    def use(self, journal: BatchJournal) -> None:
-        """Note in this journal what is sent from now on."""
-        self._journals[:] = [journal]
 
     @property
     def journal(self) -> BatchJournal:
         """The journal of the command."""
-        return self._journals[0]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a journal."""
-        return bool(self._journals)
+        assert self.opened is not None, "requests are sent once the journal is open"
+        return self.opened
 
     def model(self, model: BatchableModel, price: Price | None) -> RetryingModel:
         """Return the model with its batches, its part of the budget, and retries, which wait for the next batch."""
-        identity = model.identity
-        if identity["provider"] == "vllm":
+        if model.identity["provider"] == "vllm":
             raise UsageError(
-                f"--batch: vllm:{identity['name']} is your own server, which has no batches; judge without --batch, "
-                "or name a model of OpenAI or Anthropic with --evaluator"
+                f"--batch: vllm:{model.identity['name']} is your own server, which has no batches; judge without "
+                "--batch, or name a model of OpenAI or Anthropic with --evaluator"
             )
-        name = _name(identity)
-        queue = BatchQueue(model.batches(), name, lambda: self.journal, self.budget, price, self.report)
-        budgeted = BudgetedModel(BatchedModel(model, queue), self.budget, price)
+        budgeted = BudgetedModel(BatchedModel(model, BatchQueue(self, model, price)), self.budget, price)
         # A retry waits for the next batch anyway, and its age says nothing about the provider.
-        return RetryingModel(budgeted, self._permits, sleep=_no_pause, draw=min, clock=_no_time)
-
-
-def _name(identity: Mapping[str, Any]) -> tuple[str, str]:
-    return provider_and_name(identity), str(identity["base_url"])
-
-
-async def _no_pause(seconds: float) -> None:
-    del seconds
-
-
-def _no_time() -> float:
-    return 0.0
+        return RetryingModel(budgeted, self._permits, sleep=lambda _: asyncio.sleep(0), draw=min, clock=lambda: 0.0)

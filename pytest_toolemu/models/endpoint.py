@@ -52,22 +52,18 @@ class Endpoint(Model, Protocol):
 
     async def served(self) -> list[str]:
         """List the models at the URL; costs no tokens."""
-        ...
 
     async def confirm(self, name: str) -> None:
         """Return if the URL knows this name or alias; ModelError, of status 404 if it does not. Costs no tokens."""
-        ...
 
     async def probe(self) -> None:
         """Send an empty completion request, which costs no tokens.
 
         ModelError of status 404, 405, or 200 if the URL has no such route, and of another status if it has.
         """
-        ...
 
     async def aclose(self) -> None:
         """Close the connections. The model cannot be used afterwards."""
-        ...
 
 
 class RemoteModel(Endpoint, Protocol):
@@ -76,11 +72,9 @@ class RemoteModel(Endpoint, Protocol):
     @property
     def rate_limit_key(self) -> str:
         """Name of what shares a rate limit: provider, model, host, and a hash of the credential."""
-        ...
 
     def quotas(self) -> tuple[Quota | None, Quota | None]:
         """Return the remaining requests and tokens from the headers received since the last call."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -158,15 +158,12 @@ class RateLimiter(Protocol):
 
     async def acquire(self, key: str) -> int:
         """Wait for a permit, and return its ticket for ``release``. Raise NotRunError if none will be granted."""
-        ...
 
     def release(self, ticket: int, outcome: RequestOutcome) -> None:
         """Report how the request ended, which frees its permit."""
-        ...
 
     def report_failure(self, key: str, kind: str, message: str) -> None:
         """Count a failure that no retry overcame; after too many of one kind in a row, permits are refused."""
-        ...
 
 
 class LocalRateLimiter:

@@ -29,7 +29,6 @@ class ModelsRoute(Protocol):
 
     def retrieve(self, name: str, /) -> Awaitable[object]:
         """Return one model."""
-        ...
 
 
 class SdkClient(Protocol):
@@ -38,15 +37,12 @@ class SdkClient(Protocol):
     @property
     def models(self) -> ModelsRoute:
         """The models route."""
-        ...
 
     def post(self, path: str, *, cast_to: type[httpx2.Response], body: object) -> Awaitable[httpx2.Response]:
         """Send a body."""
-        ...
 
     async def close(self) -> None:
         """Close the connections."""
-        ...
 
 
 C = TypeVar("C", bound=SdkClient)
@@ -57,7 +53,6 @@ class Closable(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
-        ...
 
 
 Client = TypeVar("Client", bound=Closable)
