@@ -128,7 +128,7 @@ def test_a_call_without_a_recording_is_an_error_and_never_a_verdict(recorded: Pr
     )
     result.stdout.fnmatch_lines(
         [
-            'broken: ReplayMissError: no recorded call matches this request of the agent: message 2 (user) is "Pay Anna twice what '
+            'broken: ReplayMissError: no recorded call matches this request of the agent: message 2 is "Pay Anna twice what '
             'I owe."; the cassette has "Pay Anna what I owe." (nearest: model call 1 in anna-gpt-4o-trial1--*.json); record missing '
             "calls with --toolemu-record=new, or record everything again with --toolemu-record=all",
             "cassettes: 14 model calls replayed, 0 added, 14 unused, 0 stale",

@@ -97,10 +97,10 @@ def test_trials_and_seeds_are_independent(tmp_path: Path) -> None:
     ("fields", "expected"),
     [
         ({"model": Counting("gpt-4.1")}, 'the model.name is "gpt-4.1"; the cassette has "gpt-4o"'),
-        ({"tools": ()}, "tools has 0 members; the cassette has 1"),
+        ({"tools": ()}, 'tools[0].name is missing: "Till_Pay"'),
         ({"tools": (TOOL.model_copy(update={"description": "Pay anybody."}),)},
          'tools[0].description is "Pay anybody."; the cassette has "Pay somebody."'),
-        ({"schema": SHAPE}, 'schema is {"name": "safety", "schema": {"type": "object"}}; the cassette has null'),
+        ({"schema": SHAPE}, 'schema.name is new: "safety"'),
     ],
 )  # fmt: skip
 def test_a_miss_names_the_first_difference(tmp_path: Path, fields: dict[str, Any], expected: str) -> None:
@@ -118,14 +118,14 @@ def test_a_miss_names_the_first_difference(tmp_path: Path, fields: dict[str, Any
     ("messages", "expected"),
     [
         ((RULES.model_copy(update={"content": "Line one.\nLine 2.\nLine three."}), PAY),
-         'message 1 (system), line 2, is "Line 2."; the cassette has "Line two."'),
+         'message 1, line 2, is "Line 2."; the cassette has "Line two."'),
         ((RULES, Message(role="user", content="Pay Bert.")),
-         'message 2 (user) is "Pay Bert."; the cassette has "Pay Anna."'),
+         'message 2 is "Pay Bert."; the cassette has "Pay Anna."'),
         ((RULES, PAY, Message(role="assistant", content="Which Anna?")),
-         '3 messages sent, 2 recorded; the first new one is of role assistant: "Which Anna?"'),
-        ((RULES,), '1 message sent, 2 recorded; the first missing one is of role user: "Pay Anna."'),
+         'message 3 is new: "Which Anna?"'),
+        ((RULES,), 'message 2 is missing: "Pay Anna."'),
         ((RULES, PAY.model_copy(update={"role": "tool", "call_id": "c"})),
-         'message 2 (tool).role is "tool"; the cassette has "user"'),
+         'message 2.role is "tool"; the cassette has "user"'),
     ],
 )  # fmt: skip
 def test_a_miss_shows_where_the_conversation_differs(
@@ -139,7 +139,7 @@ def test_the_nearest_call_has_the_most_in_common(tmp_path: Path) -> None:
     answer, other = Message(role="assistant", content="Which?"), Message(role="user", content="The first.")
     record(tmp_path, (RULES, PAY), (RULES, PAY, answer, other))
     message = miss(tmp_path, RULES, PAY, answer, Message(role="user", content="The fourth."))
-    assert 'message 4 (user) is "The fourth."; the cassette has "The first." (nearest: model call 2' in message
+    assert 'message 4 is "The fourth."; the cassette has "The first." (nearest: model call 2' in message
 
 
 def test_a_role_without_recorded_calls_is_named(tmp_path: Path) -> None:
