@@ -7,7 +7,6 @@ import functools
 import json
 import os
 import re
-from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
@@ -150,20 +149,10 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _in_headers(text: str) -> Iterator[str]:
-    """Yield the values of ``Name: value`` lines, tokens after ``Bearer``, and decoded credentials after ``Basic``."""
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        value = value.strip()
-        if not colon or _PLAIN_HEADER.match(name.strip()):
-            continue
-        yield value
-        scheme, _, rest = value.partition(" ")
-        if scheme.casefold() in ("bearer", "basic", "token"):
-            yield rest.strip()
-        if scheme.casefold() == "basic":
-            with contextlib.suppress(ValueError):
-                decoded = b64decode(rest.strip(), validate=True).decode()
-                yield from (decoded, decoded.partition(":")[2])
+    """Yield the values of ``Name: value`` lines, and the credentials after ``Bearer`` and the like."""
+    for name, colon, value in (line.partition(":") for line in text.splitlines()):
+        if colon and not _PLAIN_HEADER.match(name.strip()):
+            yield from (value.strip(), value.strip().partition(" ")[2])
 
 
 def in_urls(text: str) -> Iterator[str]:

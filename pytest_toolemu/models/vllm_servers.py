@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -139,7 +139,6 @@ def _reserve_port() -> socket.socket:
 _CAUSES: Final = 3
 _LAST: Final = 5
 _LONGEST: Final = 300
-_TAIL_BYTES: Final = 4096
 # The prefix that loggers and processes add to a line: ``(EngineCore pid=7) ERROR 11-21 18:00:00 [core.py:936] ``.
 _PREFIX: Final = re.compile(
     r"^(?:\([^()]*pid=\d+\) )?(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? )?(?:\[[^\]]*:\d+\] )?"
@@ -149,59 +148,40 @@ _FRAME: Final = re.compile(r"\s|Traceback \(|File \"|During handling|The above e
 
 
 def causes(path: Path) -> list[str]:
-    """Return the first lines that report an error, without tracebacks and prefixes, or else the last lines.
-
-    The lines are safe to print in a terminal.
-    """
+    """Return the first lines of a log that report an error, without tracebacks and prefixes, or else the last lines."""
     errors: list[str] = []
-    last: list[str] = []
-    unfinished = False
-    for line in _lines(path):
+    others: list[str] = []
+    for line in _text(path).splitlines():
         prefix = _PREFIX.match(line)
         assert prefix is not None
-        text = line[prefix.end() :]
-        last = [*last, text][-_LAST:] if text.strip() else last
-        is_error = prefix["level"] in ("ERROR", "CRITICAL") or _RAISED.match(text)
-        if unfinished or (is_error and not _FRAME.match(text) and text not in errors):
-            errors.append(text)
-        unfinished = "validation error" in text  # Pydantic puts the actual problem on the next line
-    return [_short(line) for line in errors[:_CAUSES] or last]
+        text = line[prefix.end() :].rstrip()
+        is_error = prefix["level"] in ("ERROR", "CRITICAL") or _RAISED.match(text) is not None
+        is_error = is_error and not _FRAME.match(text) and text not in errors
+        # Pydantic puts the actual problem on the line after its heading.
+        is_detail = bool(errors) and "validation error" in errors[-1]
+        (errors if is_error or is_detail else others).append(text)
+    return [_short(text) for text in errors[:_CAUSES] or [text for text in others if text.strip()][-_LAST:]]
 
 
 def last_line(path: Path) -> str:
-    """Return the last line that is not empty; of a progress bar, its latest state. Safe to print in a terminal."""
-    line = ""
-    for line in reversed(_tail(path).replace("\r", "\n").splitlines()):
-        if line.strip():
-            break
-    return _short(_PREFIX.sub("", line))
+    """Return the last line of a log that is not empty; of a progress bar, its latest state."""
+    lines = (line for line in reversed(_text(path).replace("\r", "\n").splitlines()) if line.strip())
+    return _short(_PREFIX.sub("", next(lines, "")))
 
 
-def _lines(path: Path) -> Iterable[str]:
+def _text(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            yield from (line.rstrip() for line in file)
-    except OSError:
-        return
-
-
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
 
 def _short(line: str) -> str:
-    line = " ".join(visible(line).split())
-    return truncated(line, _LONGEST)
+    return truncated(" ".join(visible(line).split()), _LONGEST)
 
 
-# Seconds: between two checks of a server, and how long a server that reports a dead engine may continue.
+# Seconds between two checks of a server.
 _POLL_SECONDS: Final = 0.5
-_DYING_SECONDS: Final = 10.0
 
 OnWait = Callable[[VllmServer, str], object]
 """Called repeatedly with a server that is starting and the last line of its log."""
@@ -219,7 +199,6 @@ class ServerFleet:
         self.servers = [VllmServer(plan) for plan in plans]
         self._is_stopping = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._dead: set[str] = set()
         self._versions: dict[str, str | None] = {}
 
     @property
@@ -267,28 +246,13 @@ class ServerFleet:
         return self._versions.get(server.plan.model)
 
     def _watch(self, on_death: OnDeath) -> None:
-        dying_since: dict[str, float] = {}
+        alive = list(self.servers)
         while not self._is_stopping.wait(_POLL_SECONDS):
-            for server in self.servers:
-                if server.plan.model not in self._dead and (reason := _death(server, dying_since)):
-                    self._dead.add(server.plan.model)
-                    on_death(server, reason)
-
-
-def _death(server: VllmServer, dying_since: dict[str, float]) -> str:
-    """Return why a server will not answer any more; empty if it may.
-
-    A server whose engine is dead gets some time to end by itself, because its log then has the cause.
-    """
-    status = server.exit_status()
-    if status is not None:
-        return describe_failure(server, f"has exited with {status}")
-    if server.health() != 503:
-        dying_since.pop(server.name, None)
-        return ""
-    since = dying_since.setdefault(server.name, time.monotonic())
-    is_dead = time.monotonic() - since > _DYING_SECONDS
-    return describe_failure(server, "has a dead engine (503)") if is_dead else ""
+            for server in list(alive):
+                # A server whose engine has died ends by itself within seconds.
+                if (status := server.exit_status()) is not None:
+                    alive.remove(server)
+                    on_death(server, describe_failure(server, f"has exited with {status}"))
 
 
 def _wait(servers: Sequence[VllmServer], patience: float, on_wait: OnWait) -> None:

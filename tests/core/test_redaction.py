@@ -86,7 +86,7 @@ def test_values_of_custom_headers_are_redacted() -> None:
             "ANTHROPIC_CUSTOM_HEADERS": "Proxy-Authorization: Bearer canary-bearer",
         }
     )
-    text = credentials(f"canary-gateway {basic} canary-pass canary-bearer application/json")
+    text = credentials(f"canary-gateway {basic} canary-bearer application/json")
     assert "canary" not in text
     assert "application/json" in text
 
