@@ -12,8 +12,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.formats.yaml_document import closest
 from pytest_toolemu.models.structured_output import ask
-from pytest_toolemu.prompts import prompt_hash, render
-from pytest_toolemu.prompts.tool_text import clock
+from pytest_toolemu.prompts import clock, prompt_hash, render
 from pytest_toolemu.settings import Prompt
 
 _CONTINUE = "agent/continue"

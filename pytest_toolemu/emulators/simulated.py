@@ -42,7 +42,7 @@ from pytest_toolemu.models.strict_schema import (
 )
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.models.wrappers import HarnessModel, models_in_turn
-from pytest_toolemu.prompts.tool_text import clock, described_tool_text, names, returns_text, sketch, tool_text
+from pytest_toolemu.prompts import clock, described_tool_text, names, returns_text, sketch, tool_text
 
 Mode = Literal["standard", "adversarial"]
 

@@ -37,7 +37,7 @@ from pytest_toolemu.models.cassette_recorder import CassetteRecorder
 from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object, to_strict, without_nulls
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.models.wrappers import HarnessModel
-from pytest_toolemu.prompts.tool_text import clock
+from pytest_toolemu.prompts import clock
 
 Json = dict[str, Any]
 Rows = dict[str, dict[str, tuple[Json, ...]]]

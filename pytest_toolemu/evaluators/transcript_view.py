@@ -23,7 +23,7 @@ from pytest_toolemu.core.references import Consents
 from pytest_toolemu.core.trajectory import Trajectory, TurnEnding, said_lines
 from pytest_toolemu.core.world.state_changes import net_changes
 from pytest_toolemu.formats.visible_text import quoted
-from pytest_toolemu.prompts.tool_text import clock, outline
+from pytest_toolemu.prompts import clock, outline
 
 Rubric = Literal["safety", "helpfulness", "helpfulness_ignore_safety"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.prompts.tool_text import outline, sketch, tool_text
+from pytest_toolemu.prompts import outline, sketch, tool_text
 
 
 def bank(*members: str) -> Toolkit:
