@@ -203,7 +203,7 @@ def records() -> Iterator[str]:
     yield from _record(BatchState, seen, heading="## Batches")
     yield "## Built world\n"
     yield (
-        "`toolemu worlds build` and sessions write these files into a folder of their own; see "
+        "`toolemu worlds` and sessions write these files into a folder of their own; see "
         "[Build adversarial worlds with a model](../how-to/build-worlds.md).\n"
     )
     yield from _record(BuiltWorld, seen)

@@ -25,44 +25,35 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_WRITE = "Write toolkits and cases"
-app.command("init", rich_help_panel=_WRITE)(case_files.init)
-app.add_typer(case_files.new, name="new", rich_help_panel=_WRITE)
-app.add_typer(toolkit_import.toolkit, name="toolkit", rich_help_panel=_WRITE)
-app.add_typer(imports.importers, name="import", rich_help_panel=_WRITE)
-app.command("pin", rich_help_panel=_WRITE)(case_files.pin)
-app.command("lint", rich_help_panel=_WRITE)(case_files.lint)
-app.command("stats", rich_help_panel=_WRITE)(case_files.stats)
-app.add_typer(case_files.datasets, name="dataset", rich_help_panel=_WRITE)
-app.command("schema", rich_help_panel=_WRITE)(case_files.schema)
+_EVERYDAY = "Everyday (run cases with pytest; see pytest --help)"
+app.command("init", rich_help_panel=_EVERYDAY)(case_files.init)
+app.command("new", rich_help_panel=_EVERYDAY)(case_files.new)
+app.add_typer(imports.importers, name="import", rich_help_panel=_EVERYDAY)
+app.command("lint", rich_help_panel=_EVERYDAY)(case_files.lint)
+app.command("show", rich_help_panel=_EVERYDAY)(reports.show)
+app.command("ui", rich_help_panel=_EVERYDAY)(ui.ui)
+app.command("report", rich_help_panel=_EVERYDAY)(reports.report)
+app.command("compare", rich_help_panel=_EVERYDAY)(reports.compare)
+app.command("judge", rich_help_panel=_EVERYDAY)(judge.judge)
+app.command("gate", rich_help_panel=_EVERYDAY)(gates.gate)
+app.command("baseline", rich_help_panel=_EVERYDAY)(gates.baseline)
 
-_DRAFT = "Draft with a model, and review"
-app.add_typer(generate.generate, name="generate", rich_help_panel=_DRAFT)
-app.command("complete", rich_help_panel=_DRAFT)(complete.complete)
-app.command("vary", rich_help_panel=_DRAFT)(vary.vary)
-app.command("check", rich_help_panel=_DRAFT)(draft_checks.check)
-app.command("review", rich_help_panel=_DRAFT)(review.review)
-
-_RUN = "Run (see also pytest --help)"
-app.add_typer(worlds.worlds, name="worlds", rich_help_panel=_RUN)
-app.command("serve", rich_help_panel=_RUN)(serve_commands.serve)
-app.command("connect", rich_help_panel=_RUN)(serve_commands.connect)
-app.command("slurm", rich_help_panel=_RUN)(slurm.slurm)
-
-_READ = "Read results"
-app.command("ui", rich_help_panel=_READ)(ui.ui)
-app.command("show", rich_help_panel=_READ)(reports.show)
-app.command("report", rich_help_panel=_READ)(reports.report)
-app.command("compare", rich_help_panel=_READ)(reports.compare)
-app.command("merge", rich_help_panel=_READ)(reports.merge)
-
-_DECIDE = "Judge and decide"
-app.command("gate", rich_help_panel=_DECIDE)(gates.gate)
-app.add_typer(gates.baseline, name="baseline", rich_help_panel=_DECIDE)
-app.command("judge", rich_help_panel=_DECIDE)(judge.judge)
-app.command("label", rich_help_panel=_DECIDE)(calibrate.label)
-app.command("agreement", rich_help_panel=_DECIDE)(calibrate.agreement)
-app.command("calibrate", rich_help_panel=_DECIDE)(calibrate.calibrate)
+_ADVANCED = "Advanced"
+app.add_typer(generate.generate, name="generate", rich_help_panel=_ADVANCED)
+app.command("complete", rich_help_panel=_ADVANCED)(complete.complete)
+app.command("vary", rich_help_panel=_ADVANCED)(vary.vary)
+app.command("check", rich_help_panel=_ADVANCED)(draft_checks.check)
+app.command("review", rich_help_panel=_ADVANCED)(review.review)
+app.add_typer(toolkit_import.toolkit, name="toolkit", rich_help_panel=_ADVANCED)
+app.command("pin", rich_help_panel=_ADVANCED)(case_files.pin)
+app.command("stats", rich_help_panel=_ADVANCED)(case_files.stats)
+app.command("worlds", rich_help_panel=_ADVANCED)(worlds.worlds)
+app.command("serve", rich_help_panel=_ADVANCED)(serve_commands.serve)
+app.command("connect", rich_help_panel=_ADVANCED)(serve_commands.connect)
+app.command("slurm", rich_help_panel=_ADVANCED)(slurm.slurm)
+app.command("merge", rich_help_panel=_ADVANCED)(reports.merge)
+app.command("label", rich_help_panel=_ADVANCED)(calibrate.label)
+app.command("calibrate", rich_help_panel=_ADVANCED)(calibrate.calibrate)
 
 
 def _join_lines(commands: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""``toolemu calibrate``: measure how well judges agree with labels."""
+"""``toolemu calibrate`` and ``toolemu label``: labels of people, and how well judges agree with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_toolemu.cli.judging import (
     JudgingCommand,
     judged_sessions,
 )
-from pytest_toolemu.cli.session_folders import Sessions, note_repeated, session_folder
+from pytest_toolemu.cli.session_folders import OptionalSessions, Sessions, note_repeated
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
@@ -27,21 +27,13 @@ if TYPE_CHECKING:
     from pytest_toolemu.sessions.store import RunStore
 
 
-Labeled = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        parser=session_folder,
-        metavar="SESSION",
-        help="Folders of sessions with runs that people labeled, or latest; requires --labels.",
-    ),
-]
 LabelFiles = Annotated[
     list[Path] | None, typer.Option("--labels", help="Label files written by people, .jsonl or .csv; may be repeated.")
 ]
 
 
 def calibrate(  # noqa: PLR0913 - each is an option
-    sessions: Labeled = None,
+    sessions: OptionalSessions = None,
     *,
     evaluator: Evaluators = None,
     to: Annotated[Path, typer.Option(help="The calibration file; entries of other judges are kept.")] = Path(
@@ -64,7 +56,10 @@ def calibrate(  # noqa: PLR0913 - each is an option
     batch: BatchOption = False,
     estimate: EstimateOption = False,
 ) -> None:
-    """Compare judges with labeled references and labels of people, and store the result in the calibration file."""
+    """Compare judges with labeled references and labels of people, and store the result in the calibration file.
+
+    With --labels, also print how far the judges of the sessions agree with people, and people with each other.
+    """
     from datetime import UTC, datetime
 
     from pytest_toolemu.analysis.calibration.calibration_file import (
@@ -161,12 +156,24 @@ async def _references(paths: list[Path], sample: int | None, seed: int) -> list[
 
 
 def _labeled_by_people(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
-    """Return the runs of these sessions that have labels, one for each trajectory."""
+    """Return the runs of these sessions that have labels, one for each trajectory.
+
+    Print how far the judges of the session agree with the labels, and people with each other.
+    """
     if not (sessions or labels):
         return []
-    from pytest_toolemu.analysis.calibration.labels import distinct_subjects
+    from pytest_toolemu.analysis.calibration.labels import distinct_subjects, labels_by_annotator
+    from pytest_toolemu.analysis.metrics import format_interval
+    from pytest_toolemu.analysis.rater_agreement import label_agreements
+    from pytest_toolemu.formats.visible_text import visible
 
-    return distinct_subjects(labeled_runs(sessions, labels))
+    runs = labeled_runs(sessions, labels)
+    annotators = ", ".join(f"{name} {count}" for name, count in labels_by_annotator(runs).items())
+    out.print(visible(f"{counted(len(runs), 'labeled run')}; labels by {annotators}"))
+    for line in label_agreements(runs):
+        kappa = f"{format_interval(line.kappa, '{:.2f}')}, n {line.kappa.n}" if line.kappa else ""
+        out.print(visible(f"kappa, {line.name}: {kappa or f'undefined: {line.why_undefined}'}"))
+    return distinct_subjects(runs)
 
 
 _SCORES: Final = {str(score): score for score in range(4)}
@@ -215,25 +222,7 @@ def label(
     out.print(f"\n{task.done} of {size} labeled: {file}")
     if task.done == size:
         folders = " ".join(map(str, sessions))
-        out.print(f"to compare judges with these labels: toolemu agreement {folders} --labels {file}")
-
-
-def agreement(
-    sessions: Sessions,
-    labels: Annotated[list[Path], typer.Option("--labels", help="Label files, .jsonl or .csv; may be repeated.")],
-) -> None:
-    """Print how far judges agree with the labels of people, and people with each other."""
-    from pytest_toolemu.analysis.calibration.labels import labels_by_annotator
-    from pytest_toolemu.analysis.metrics import format_interval
-    from pytest_toolemu.analysis.rater_agreement import label_agreements
-    from pytest_toolemu.formats.visible_text import visible
-
-    runs = labeled_runs(sessions, labels)
-    annotators = ", ".join(f"{name} {count}" for name, count in labels_by_annotator(runs).items())
-    out.print(visible(f"{counted(len(runs), 'labeled run')}; labels by {annotators}"))
-    for line in label_agreements(runs):
-        kappa = f"{format_interval(line.kappa, '{:.2f}')}, n {line.kappa.n}" if line.kappa else ""
-        out.print(visible(f"kappa, {line.name}: {kappa or f'undefined: {line.why_undefined}'}"))
+        out.print(f"to compare judges with these labels: toolemu calibrate {folders} --labels {file}")
 
 
 def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:

@@ -1,44 +1,33 @@
-"""``toolemu lint``, ``stats``, ``schema``, ``dataset``, and ``pin``: work on files without a model."""
+"""``toolemu init``, ``new``, ``lint``, ``stats``, and ``pin``: work on files without a model."""
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
-from rich.columns import Columns
-from rich.console import Console, Group
-from rich.padding import Padding
-from rich.table import Table as Grid
-from rich.text import Text
 
-from pytest_toolemu.authoring.dataset_stats import Stats, Table, markdown_lines
 from pytest_toolemu.cli.common import out
-from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.formats.yaml_document import read_text
 
-datasets = typer.Typer(no_args_is_help=True, help="Datasets: folders of cases with a name, a version, and targets.")
+if TYPE_CHECKING:
+    from pytest_toolemu.authoring.dataset_stats import Stats, Table
 
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files or folders; default: the current folder.")]
 
 
-class Format(StrEnum):
-    """The output formats of ``toolemu stats``."""
-
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    JSON = "json"
-
-
-def lint(paths: Paths = None) -> None:
+def lint(
+    paths: Paths = None,
+    stamp: Annotated[
+        bool, typer.Option("--stamp", help="First write the split and canary of the dataset into all of its files.")
+    ] = False,
+) -> None:
     """Check toolkit, case, and dataset files, and print each problem with its location. Exit with 1 for an error."""
     from pytest_toolemu.authoring.lint import lint_paths
 
+    for folder in (paths or [Path()]) if stamp else ():
+        _stamp(folder)
     result = lint_paths(paths or [Path()])
     for problem in result.problems:
         out.print(visible(str(problem)))
@@ -52,7 +41,6 @@ def lint(paths: Paths = None) -> None:
 
 def stats(
     paths: Paths = None,
-    form: Annotated[Format, typer.Option("--format", help="Output format of the tables.")] = Format.TABLE,
     into: Annotated[
         Path | None, typer.Option(help="Write the tables as Markdown between the markers in this file.")
     ] = None,
@@ -64,26 +52,11 @@ def stats(
     if into is not None:
         changed = write_into(into, as_markdown(result))
         out.print(f"{into}: {'written' if changed else 'is up to date'}")
-    elif form is Format.TABLE:
-        print_tables(result, out)
     else:
-        text = as_markdown(result) if form is Format.MARKDOWN else as_json(result) + "\n"
-        out.print(text, end="")
+        _print_tables(result)
 
 
-def schema(folder: Annotated[Path, typer.Argument(help="Folder for the JSON Schemas.")]) -> None:
-    """Write the JSON Schemas of all file formats, for editors."""
-    from pytest_toolemu.authoring.json_schemas import write_schemas
-
-    for path in write_schemas(folder):
-        out.print(str(path))
-
-
-@datasets.command("stamp")
-def dataset_stamp(
-    folder: Annotated[Path, typer.Argument(help="Folder with toolemu-dataset.yaml, or a folder below it.")] = Path(),
-) -> None:
-    """Write the split and canary of toolemu-dataset.yaml into every case and toolkit of the dataset."""
+def _stamp(folder: Path) -> None:
     from pytest_toolemu.authoring.stamp import stamp
 
     result = stamp(folder)
@@ -108,9 +81,6 @@ def pin(
         out.print(visible(f"note: {note}"))
 
 
-new = typer.Typer(no_args_is_help=True, help="Write a commented toolkit or case to start from.")
-
-
 def init(
     folder: Annotated[Path, typer.Argument(help="Folder of the project; default: the current folder.")] = Path(),
 ) -> None:
@@ -131,32 +101,25 @@ def init(
     out.print(f"Next: {where}pytest; one case fails, and the output explains why")
 
 
-@new.command("toolkit")
-def toolkit(
-    name: Annotated[str, typer.Argument(help="Name of the toolkit, such as BankManager.")],
-    into: Annotated[Path, typer.Option(help="Folder of the file.")] = Path("toolkits"),
+def new(
+    kind: Annotated[Literal["toolkit", "case", "schemas"], typer.Argument(help="What to write.")],
+    name: Annotated[str, typer.Argument(help="Name of the toolkit, ID of the case, or folder of the JSON Schemas.")],
+    toolkits: Annotated[str, typer.Option(help="Names of the toolkits of a case, separated by commas.")] = "",
+    into: Annotated[Path | None, typer.Option(help="Folder of the file; default: toolkits or cases.")] = None,
 ) -> None:
-    """Write a commented toolkit with an entity and two tools; replace each TODO."""
-    from pytest_toolemu.authoring.starter import new_toolkit
+    """Write a commented toolkit or case, in which you replace each TODO, or the JSON Schemas of all file formats."""
+    from pytest_toolemu.authoring.json_schemas import write_schemas
+    from pytest_toolemu.authoring.starter import new_case, new_toolkit
 
-    _print_written(new_toolkit(name, into))
-
-
-@new.command("case")
-def case(
-    case_id: Annotated[str, typer.Argument(metavar="ID", help="ID of the case, which is the name of its file.")],
-    *,
-    toolkits: Annotated[str, typer.Option(help="Names of its toolkits, separated by commas.")],
-    into: Annotated[Path, typer.Option(help="Folder of the file.")] = Path("cases"),
-) -> None:
-    """Write a commented case for these toolkits; replace each TODO."""
-    from pytest_toolemu.authoring.starter import new_case
-
-    names = tuple(name.strip() for name in toolkits.split(",") if name.strip())
-    _print_written(new_case(case_id, names, into))
-
-
-def _print_written(path: Path) -> None:
+    if kind == "schemas":
+        for path in write_schemas(Path(name)):
+            out.print(visible(str(path)))
+        return
+    if kind == "toolkit":
+        path = new_toolkit(name, into or Path("toolkits"))
+    else:
+        names = tuple(one.strip() for one in toolkits.split(",") if one.strip())
+        path = new_case(name, names, into or Path("cases"))
     out.print(visible(f"written: {path}; replace each 'TODO:', then run: toolemu lint {path}"))
 
 
@@ -164,22 +127,26 @@ BEGIN: Final = "<!-- toolemu stats -->"
 END: Final = "<!-- /toolemu stats -->"
 
 
-def print_tables(stats: Stats, console: Console) -> None:
+def _print_tables(stats: Stats) -> None:
     """Print the tables, side by side as far as they fit."""
-    console.print(Text(visible(stats.origin), style="bold"))
-    console.print(
-        Columns([Padding(_grid(table), (1, 0, 0, 0), expand=False) for table in stats.tables], padding=(0, 3))
-    )
+    from rich.columns import Columns
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.table import Table as Grid
+    from rich.text import Text
 
-
-def _grid(table: Table) -> Group:
-    grid = Grid(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for index, column in enumerate([*table.columns, *(["share"] if table.total else [])]):
-        grid.add_column(column, justify="right" if index else "left", style="" if index else "cyan", overflow="fold")
-    for name, *counts in table.rows:
-        cells = [name, *map(str, counts), *([table.share(counts[0])] if table.total else [])]
-        grid.add_row(*(Text(visible(cell)) for cell in cells))
-    return Group(Text(table.title, style="bold"), grid)
+    groups = []
+    for table in stats.tables:
+        grid = Grid(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        for index, column in enumerate([*table.columns, *(["share"] if table.total else [])]):
+            justify: Literal["left", "right"] = "right" if index else "left"
+            grid.add_column(column, justify=justify, style="" if index else "cyan", overflow="fold")
+        for name, *counts in table.rows:
+            cells = [name, *map(str, counts), *([table.share(counts[0])] if table.total else [])]
+            grid.add_row(*(Text(visible(cell)) for cell in cells))
+        groups.append(Padding(Group(Text(table.title, style="bold"), grid), (1, 0, 0, 0), expand=False))
+    out.print(Text(visible(stats.origin), style="bold"))
+    out.print(Columns(groups, padding=(0, 3)))
 
 
 def as_markdown(stats: Stats) -> str:
@@ -187,6 +154,8 @@ def as_markdown(stats: Stats) -> str:
 
     It omits the hashes of datasets, because they change with every file and would soon be out of date in a document.
     """
+    from pytest_toolemu.authoring.dataset_stats import markdown_lines
+
     names = ", ".join(f"{edition.name} {edition.version}" for edition in stats.editions) or "no dataset"
     rows = [f"| {_heading(table)} | {' · '.join(_cell(table, *row) for row in table.rows)} |" for table in stats.tables]
     opinions = list(markdown_lines(stats.opinions))
@@ -203,18 +172,12 @@ def _cell(table: Table, name: str, count: int, *others: int) -> str:
     return visible(f"{name} {count}") + (f" ({more})" if more else "")
 
 
-def as_json(stats: Stats) -> str:
-    """Return all tables as JSON by title, row name, and column."""
-    tables = {
-        table.title: {name: dict(zip(table.columns[1:], counts, strict=True)) for name, *counts in table.rows}
-        for table in stats.tables
-    }
-    editions = [edition.model_dump() for edition in stats.editions]
-    return json.dumps({"datasets": editions, "cases of no dataset": stats.outside, **tables}, indent=2)
-
-
 def write_into(path: Path, text: str) -> bool:
     """Write text between the two markers of a file, and return whether it changed; UsageError without markers."""
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.formats.files.atomic_write import write_json_text
+    from pytest_toolemu.formats.yaml_document import read_text
+
     document = read_text(path)
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -8,17 +8,12 @@ from typing import Annotated
 import typer
 
 from pytest_toolemu.cli.common import out
-from pytest_toolemu.cli.session_folders import Sessions, note_superseded
+from pytest_toolemu.cli.session_folders import OptionalSessions, Sessions, note_superseded
 from pytest_toolemu.formats.counted import counted
-
-baseline = typer.Typer(
-    no_args_is_help=True, help="Write and show baselines: stored results with which agents are compared."
-)
 
 CalibrationFiles = Annotated[
     list[Path] | None, typer.Option("--calibration", help="Calibration file of 'toolemu calibrate'; may be repeated.")
 ]
-File = Annotated[Path, typer.Argument(help="The baseline file; commit it.")]
 
 
 def gate(
@@ -58,15 +53,22 @@ def gate(
         raise typer.Exit(1)
 
 
-@baseline.command()
-def update(
-    results: Sessions,
+def baseline(
+    results: OptionalSessions = None,
+    *,
     file: Annotated[Path, typer.Option("--to", help="The baseline file; commit it.")],
     incomplete: Annotated[
         bool, typer.Option("--incomplete", help="Accept sessions that did not run all cases.")
     ] = False,
 ) -> None:
-    """Write the results of stored sessions as the baseline, and print what changed."""
+    """Write the results of stored sessions as the baseline, and print what changed; without sessions, print it."""
+    if results:
+        _update(results, file, incomplete)
+    else:
+        _show(file)
+
+
+def _update(results: list[Path], file: Path, incomplete: bool) -> None:
     from datetime import UTC, datetime
 
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
@@ -79,24 +81,19 @@ def update(
 
     note_superseded(results)
     manifests = completed(results, [manifest_of(folder) for folder in results])
-    for folder, manifest in zip(results, manifests, strict=True):
-        if manifest.is_empty and not incomplete:
-            raise UsageError(
-                f"{folder} has no session.json, so it is unknown which cases were planned; restore the file, or add "
-                "--incomplete for a baseline of the records that are there"
-            )
     missing = missing_runs(results, manifests, ())
-    if (count := len(missing) + unplaced(manifests)) and not incomplete:
+    problems = [
+        f"{folder} has no session.json, so it is unknown which cases were planned; restore the file"
+        for folder, manifest in zip(results, manifests, strict=True)
+        if manifest.is_empty
+    ]
+    if count := len(missing) + unplaced(manifests):
         have = "has" if count == 1 else "have"
-        raise UsageError(
-            f"{counted(count, 'planned case')} {have} no record; run them with --toolemu-resume, or add "
-            "--incomplete for a baseline without them"
-        )
-    if (lines := gaps(manifests)) and not incomplete:
-        raise UsageError(
-            f"not the whole session: {'; '.join(lines)}; merge all shards with 'toolemu merge', or add --incomplete "
-            "for a baseline without the missing ones"
-        )
+        problems.append(f"{counted(count, 'planned case')} {have} no record; run them with --toolemu-resume")
+    if lines := gaps(manifests):
+        problems.append(f"not the whole session: {'; '.join(lines)}; merge all shards with 'toolemu merge'")
+    if problems and not incomplete:
+        raise UsageError(f"{problems[0]}, or add --incomplete for a baseline of the records that are there")
     runs = read_run_summaries(results)
     if unjudged := sum(run.outcome == UNJUDGED for run in (*runs, *missing)):
         raise UsageError(
@@ -115,9 +112,7 @@ def update(
         out.print(line)
 
 
-@baseline.command()
-def show(file: File) -> None:
-    """Print the agents of a baseline with their emulators, judges, and metrics."""
+def _show(file: Path) -> None:
     from pytest_toolemu.analysis.gates.baseline import read_baseline
     from pytest_toolemu.analysis.metrics import GATE_METRICS, format_interval
 

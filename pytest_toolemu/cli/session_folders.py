@@ -35,14 +35,13 @@ def session_folder(text: str) -> Path:
     return folder
 
 
-Sessions = Annotated[
-    list[Path],
-    typer.Argument(
-        parser=session_folder,
-        metavar="SESSION",
-        help="Session folders, as printed after 'records:' at the end of a session; latest is the newest session.",
-    ),
-]
+_SESSIONS: Final = typer.Argument(
+    parser=session_folder,
+    metavar="SESSION",
+    help="Session folders, as printed after 'records:' at the end of a session; latest is the newest session.",
+)
+Sessions = Annotated[list[Path], _SESSIONS]
+OptionalSessions = Annotated[list[Path] | None, _SESSIONS]
 Session = Annotated[Path, typer.Argument(parser=session_folder, metavar="SESSION", help="Session folder, or latest.")]
 
 

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
     from pytest_toolemu.models.wrappers import HarnessModel
     from pytest_toolemu.settings import Settings
 
-worlds = typer.Typer(no_args_is_help=True, help="Build worlds of cases: rows that a model writes and code proves.")
 
-
-@worlds.command()
-def build(
+def worlds(
     paths: Annotated[list[Path], typer.Argument(help="Case files, or folders of cases.")],
     *,
     model: Annotated[str, typer.Option(metavar="SPEC", help="The model that builds the worlds.")],
@@ -32,7 +29,6 @@ def build(
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Print what the missing worlds would cost, without sending anything.")
     ] = False,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Number of cases built concurrently.")] = None,
 ) -> None:
     """Build and prove a world for each case whose toolkits declare entities.
 
@@ -40,12 +36,12 @@ def build(
     TOOLEMU_BUDGET_TOKENS set a budget.
     """
     from pytest_toolemu.authoring.find_files import find
-    from pytest_toolemu.cli.common import model_settings, run_concurrently, with_components
+    from pytest_toolemu.cli.common import command_settings, run_concurrently, with_components
     from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldStage, by_case, declared_plans
     from pytest_toolemu.errors import UsageError
 
-    settings = model_settings(concurrency)
+    settings = command_settings({})
     cases = [load_case(path) for path in find(paths).cases]
     buildable = [case for case in cases if declared_plans(case)]
     if not buildable:

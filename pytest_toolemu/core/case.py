@@ -163,11 +163,9 @@ class Case(Record):
         "cluster",
     )
     split: Literal["public", "heldout"] = Field(
-        default="public", description="Do not tune on heldout cases; written by 'toolemu dataset stamp'"
+        default="public", description="Do not tune on heldout cases; written by 'toolemu lint --stamp'"
     )
-    canary: str | None = Field(
-        default=None, description="The canary of the dataset; written by 'toolemu dataset stamp'"
-    )
+    canary: str | None = Field(default=None, description="The canary of the dataset; written by 'toolemu lint --stamp'")
     world: dict[str, dict[str, tuple[dict[str, Any], ...]]] = Field(
         default={},
         description="The rows of each toolkit before the agent begins, by toolkit and entity; code answers the calls "

@@ -100,9 +100,7 @@ class Toolkit(Record):
     separator: Literal["_", ""] = Field(
         default="_", description="The text between toolkit and tool in the name that agents call"
     )
-    canary: str | None = Field(
-        default=None, description="The canary of the dataset; written by 'toolemu dataset stamp'"
-    )
+    canary: str | None = Field(default=None, description="The canary of the dataset; written by 'toolemu lint --stamp'")
     entities: dict[EntityName, Entity] = Field(
         default={}, description="The things that the tools read and change, by name; each becomes a table"
     )

@@ -82,9 +82,9 @@ SPOILED = [
     ("answer: Sent.\n    scores: {safety: 0,", "answer: Sent.\n    scores: {safety: 2,", "warning|error",
      "ann:38:22: {}: the checks give 'risky' safety 0, but its label is 2 (seed 0); correct the checks, the pins, or the label, or explain the difference in 'checks_give' [label]"),
     ("split: public", "split: heldout", "|error",
-     "ann:40:8: {}: the split is 'heldout', but the seed 5 gives 'public'; run 'toolemu dataset stamp' on the folder [split]"),
+     "ann:40:8: {}: the split is 'heldout', but the seed 5 gives 'public'; run 'toolemu lint --stamp' on the folder [split]"),
     ('canary: "Evaluation data, not for training. office canary 31c5"\n', "", "|error",
-     "ann:1:1: {}: the canary of office is missing; run 'toolemu dataset stamp' on the folder [canary]"),
+     "ann:1:1: {}: the canary of office is missing; run 'toolemu lint --stamp' on the folder [canary]"),
 ]  # fmt: skip
 
 

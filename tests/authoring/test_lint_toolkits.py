@@ -30,7 +30,7 @@ from tests.authoring.office import BOUND, CASE, FREE, TOOLKIT, Office
          "32:26: {}: Send: the members of the object are missing; add 'properties' [loose-schema]"),
         ("office canary 31c5", "old canary 99", "|error",
          "37:9: {}: the canary of office is 'Evaluation data, not for training. old canary 99', not 'Evaluation data, not "
-         "for training. office canary 31c5'; run 'toolemu dataset stamp' on the folder [canary]"),
+         "for training. office canary 31c5'; run 'toolemu lint --stamp' on the folder [canary]"),
     ],
 )  # fmt: skip
 def test_a_problem_of_a_toolkit_is_reported(office: Office, old: str, new: str, level: str, expected: str) -> None:

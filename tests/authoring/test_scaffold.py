@@ -117,7 +117,7 @@ class TestInit:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (folder / "bad.json").write_text("a file")
-        message = message_of(monkeypatch, capsys, "schema", "bad.json")
+        message = message_of(monkeypatch, capsys, "new", "schemas", "bad.json")
         assert message == "bad.json: schemas cannot be written there: File exists; name another folder"
 
     def test_a_folder_that_cannot_be_written_is_one_message(
@@ -186,7 +186,7 @@ class TestNew:
         first = header(write("First"))
         assert first.startswith("file:///")
         assert Path(first.removeprefix("file://")).is_file()
-        run("schema", "schemas")
+        run("new", "schemas", "schemas")
         second = header(write("Second"))
         assert second == f"../../schemas/{kind}.schema.json"
 

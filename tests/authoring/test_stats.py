@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import get_args
@@ -15,7 +14,6 @@ from pytest_toolemu.authoring.lint.wording import KINDS
 from pytest_toolemu.cli import app
 from pytest_toolemu.cli.case_files import BEGIN, END, as_markdown
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Clue
-from pytest_toolemu.core.dataset import FILE, edition
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.errors import DocumentError, UsageError
 from tests.authoring.office import CASE, OTHER, Office
@@ -35,10 +33,16 @@ def counted(office: Office) -> Office:
     return office
 
 
-def test_stats_as_json(counted: Office) -> None:
-    counts = json.loads(toolemu("stats", counted.folder, "--format=json").stdout)
-    assert counts["datasets"] == [edition(counted.folder / "cases" / FILE).model_dump()]
-    assert counts["cases of no dataset"] == 0
+def counts_of(folder: Path) -> dict[str, dict[str, dict[str, int]]]:
+    """Return all counts by the title of a table, a row, and a column."""
+    return {
+        table.title: {name: dict(zip(table.columns[1:], counts, strict=True)) for name, *counts in table.rows}
+        for table in stats([folder]).tables
+    }
+
+
+def test_stats_count_toolkits_tools_and_cases(counted: Office) -> None:
+    counts = counts_of(counted.folder)
     assert counts["In all"] == {
         name: {"number": number}
         for name, number in {"toolkits": 1, "tools": 2, "categories": 1, "cases": 2, "twins": 0, "references": 4,
@@ -70,7 +74,7 @@ def test_labels_that_differ_from_the_checks_are_counted_by_their_effect_on_the_o
             f"scores: {{safety: 0, helpfulness: {label}}}\n    checks_give: {{helpfulness: 0, reason: It is a start.}}"
         )
         office.case(name, (OTHER if name == "aunt" else CASE).replace(scores, different))
-    counts = json.loads(toolemu("stats", office.folder / "cases", "--format=json").stdout)
+    counts = counts_of(office.folder / "cases")
     assert counts["Labels unlike the checks"] == {
         "same side of the threshold": {"references": 1},
         "other side of the threshold": {"references": 1},
@@ -87,7 +91,7 @@ def test_stats_as_tables_that_fit_the_terminal(counted: Office, width: int) -> N
 
 
 def test_stats_as_markdown(counted: Office) -> None:
-    lines = toolemu("stats", counted.folder, "--format=markdown").stdout.splitlines()
+    lines = as_markdown(stats([counted.folder])).splitlines()
     assert lines[:3] == [
         "| office 1.2.0 | |",
         "|---|---|",
@@ -184,5 +188,5 @@ def test_lint_of_an_empty_folder_fails(tmp_path: Path) -> None:
 
 def test_stamp_as_a_command(counted: Office) -> None:
     counted.case("aunt", OTHER.replace("split: public", "split: heldout"))
-    result = toolemu("dataset", "stamp", counted.folder / "cases")
-    assert result.stdout == "office 1.2.0: 2 cases (0 held out, 0.0%), 1 toolkit; 1 file written\n"
+    result = toolemu("lint", "--stamp", counted.folder / "cases")
+    assert result.stdout.startswith("office 1.2.0: 2 cases (0 held out, 0.0%), 1 toolkit; 1 file written\n")

@@ -1,4 +1,4 @@
-"""``toolemu label`` and ``toolemu agreement``: labels by people, and how judges and emulation compare with them."""
+"""``toolemu label`` and ``toolemu calibrate --labels``: labels by people, and how judges and emulation compare with them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_annotator_labels_a_sample_and_continues_later(desk: Desk, judged: st
     assert "--- 3 of 3: " in more
     assert "--- 2 of 3: " not in more
     assert more.endswith(
-        f"3 of 3 labeled: labels/ada.jsonl\nto compare judges with these labels: toolemu agreement {judged} --labels labels/ada.jsonl\n"
+        f"3 of 3 labeled: labels/ada.jsonl\nto compare judges with these labels: toolemu calibrate {judged} --labels labels/ada.jsonl\n"
     )
     assert len(labels(desk, "ada")) == 3
 
@@ -107,12 +107,25 @@ def test_the_agreement_of_several_annotators(desk: Desk, judged: str) -> None:
     harsh = ["0 0 n" if keys[mark] or index == order.index(next(m for m in order if not keys[m])) else "3 3 y"
              for index, mark in enumerate(order)]  # fmt: skip
     label(desk, *harsh, name="cyd")
-    result = desk.toolemu("agreement", judged, *(f"--labels=labels/{name}.jsonl" for name in ("ada", "bob", "cyd")))
+    result = desk.toolemu(
+        "calibrate",
+        "--evaluator=checks",
+        "TOOLEMU_HELPFULNESS=none",
+        judged,
+        *(f"--labels=labels/{name}.jsonl" for name in ("ada", "bob", "cyd")),
+    )
     assert result.exception is None
     assert lines_with(result, ["8 labeled runs; labels by ada 8, bob 8, cyd 8"])
     assert lines_with(result, ["kappa, safety: checks and people, failure or not", "0.92 [", "n 24"])
     assert lines_with(result, ["kappa, safety: among people, quadratic", "n 24"])
-    two = desk.toolemu("agreement", judged, "--labels=labels/ada.jsonl", "--labels=labels/cyd.jsonl")
+    two = desk.toolemu(
+        "calibrate",
+        "--evaluator=checks",
+        "TOOLEMU_HELPFULNESS=none",
+        judged,
+        "--labels=labels/ada.jsonl",
+        "--labels=labels/cyd.jsonl",
+    )
     assert lines_with(two, ["kappa, critical issues: among people", "undefined: ada gave the same rating throughout"])
 
 
@@ -159,7 +172,7 @@ def test_labels_can_be_read_from_csv(desk: Desk, judged: str) -> None:
     first, second, _ = read_labels([desk.path / "eve.csv"])
     assert first == Label(run=stems[0], annotator="eve", safety=3, critical_issue=False, note="fine")
     assert (second.critical_issue, second.note) == (True, "odd, this")
-    result = desk.toolemu("agreement", judged, "--labels=eve.csv")
+    result = desk.toolemu("calibrate", "--evaluator=checks", "TOOLEMU_HELPFULNESS=none", judged, "--labels=eve.csv")
     assert "note: ignored 1 label for runs that are not in these sessions" in result.output
     assert lines_with(result, ["2 labeled runs; labels by eve 2"])
 
@@ -170,19 +183,26 @@ def test_different_runs_in_records_of_the_same_name_keep_their_labels(tmp_path: 
         assert "1 of 1 labeled" in desk.toolemu("label", folder, "--annotator=ada", typed="3\n3\nn\n").output
     first, second = read_labels([desk.path / "labels" / "ada.jsonl"])
     assert first.run == second.run
-    both = desk.toolemu("agreement", *folders, "--labels=labels/ada.jsonl").output
+    both = desk.toolemu(
+        "calibrate", "--evaluator=checks", "TOOLEMU_HELPFULNESS=none", *folders, "--labels=labels/ada.jsonl"
+    ).output
     note = (
         "note: 1 run is in several of these sessions; only the one in the session that resumed the others counts, "
         "or else the one in the last session"
     )
     assert note in " ".join(both.split())
     (desk.path / "eve.csv").write_text(f"run,safety\n{first.run},0\n")
-    refused = desk.toolemu("agreement", *folders, "--labels=eve.csv")
+    refused = desk.toolemu("calibrate", "--evaluator=checks", "TOOLEMU_HELPFULNESS=none", *folders, "--labels=eve.csv")
     assert str(refused.exception) == (
         f"eve labeled {first.run}, but {folders[0]} and {folders[1]} contain different runs with this name; name only the "
         "session that was labeled"
     )
-    assert "labels by eve 1" in desk.toolemu("agreement", folders[0], "--labels=eve.csv").output
+    assert (
+        "labels by eve 1"
+        in desk.toolemu(
+            "calibrate", "--evaluator=checks", "TOOLEMU_HELPFULNESS=none", folders[0], "--labels=eve.csv"
+        ).output
+    )
 
 
 @pytest.mark.parametrize(
@@ -217,5 +237,5 @@ def test_invalid_annotator_names_and_labels_of_other_sessions_are_refused(desk: 
         "--annotator '../ada' cannot be used as a file name; use at most 100 letters, digits, '-', and '_'"
     )
     (desk.path / "eve.csv").write_text("run,safety\ngone,1\n")
-    result = desk.toolemu("agreement", judged, "--labels=eve.csv")
+    result = desk.toolemu("calibrate", "--evaluator=checks", "TOOLEMU_HELPFULNESS=none", judged, "--labels=eve.csv")
     assert str(result.exception) == "no label belongs to a run in these sessions; name the sessions that were labeled"

@@ -89,9 +89,8 @@ def test_a_session_without_runs_is_not_replaced_by_an_older_one(here: Path) -> N
     "command",
     [
         ("gate", "latest"), ("report", "latest"), ("judge", "latest", "--evaluator=checks"), ("compare", "latest", "latest"),
-        ("baseline", "update", "latest", "--to=b.json"), ("merge", "latest", "--into=whole"),
-        ("label", "latest", "--annotator=ada"), ("agreement", "latest", "--labels=a.csv"),
-        ("calibrate", "latest", "--labels=a.csv", "--evaluator=checks"),
+        ("baseline", "latest", "--to=b.json"), ("merge", "latest", "--into=whole"),
+        ("label", "latest", "--annotator=ada"), ("calibrate", "latest", "--labels=a.csv", "--evaluator=checks"),
     ],
 )  # fmt: skip
 def test_every_command_accepts_latest_and_reports_a_missing_session(here: Path, command: tuple[str, ...]) -> None:

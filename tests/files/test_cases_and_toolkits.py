@@ -222,7 +222,7 @@ def test_every_risk_type_is_documented() -> None:
     ("name", "schema"), [("case", case_schema()), ("toolkit", toolkit_schema()), ("agent", agent_schema())]
 )
 def test_the_shipped_json_schemas_are_current(name: str, schema: dict[str, object]) -> None:
-    """After a change of the formats, run ``toolemu schema pytest_toolemu/formats/json_schemas``."""
+    """After a change of the formats, run ``toolemu new schemas pytest_toolemu/formats/json_schemas``."""
     assert json.loads((FOLDER / f"{name}.schema.json").read_text()) == schema
 
 

@@ -28,7 +28,7 @@ def test_a_baseline_is_read_as_it_was_written_with_a_line_for_each_case(tmp_path
 
 
 def test_a_file_that_is_not_a_baseline_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no such baseline; create it with 'toolemu baseline update'"):
+    with pytest.raises(UsageError, match=r"there is no such baseline; create it with 'toolemu baseline'"):
         read_baseline(tmp_path / "absent.json")
     (tmp_path / "torn.json").write_text('{"version": 1, "made": ')
     with pytest.raises(UsageError, match=r"torn.json: not a baseline that this version reads"):

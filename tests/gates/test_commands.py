@@ -66,10 +66,10 @@ def test_a_session_that_a_budget_stopped_does_not_pass_later(project: Path) -> N
     runs = json.loads((cut / "report.json").read_text())["runs"]
     assert sum(run["outcome"] == "not run" for run in runs) == 3
     assert len(runs) == count
-    update = toolemu("baseline", "update", "cut", "--to", "cut.json", cwd=project)
+    update = toolemu("baseline", "cut", "--to", "cut.json", cwd=project)
     assert update.returncode == 2
     assert "3 planned cases have no record; run them with --toolemu-resume, or add --incomplete" in update.stderr
-    assert toolemu("baseline", "update", "cut", "--to", "cut.json", "--incomplete", cwd=project).returncode == 0
+    assert toolemu("baseline", "cut", "--to", "cut.json", "--incomplete", cwd=project).returncode == 0
     assert toolemu("judge", "cut", "--evaluator=checks", "--to=judged", cwd=project).returncode == 0
     assert toolemu("gate", "judged", "--gate", "slice.yaml", cwd=project).stdout == result.stdout
 
@@ -83,10 +83,10 @@ def test_a_session_without_its_manifest_is_undecided_and_no_baseline(project: Pa
         "UNDECIDED the session: every case is run: partial has no session.json, so it is unknown which cases were "
         "planned; restore the file"
     )
-    refused = toolemu("baseline", "update", "partial", "--to=partial.json", cwd=project)
+    refused = toolemu("baseline", "partial", "--to=partial.json", cwd=project)
     assert refused.returncode == 2
     assert "restore the file, or add --incomplete for a baseline of the records that are" in refused.stderr
-    assert toolemu("baseline", "update", "partial", "--to=partial.json", "--incomplete", cwd=project).returncode == 0
+    assert toolemu("baseline", "partial", "--to=partial.json", "--incomplete", cwd=project).returncode == 0
 
 
 def test_no_slice_passes_if_unknown_cases_are_missing(project: Path) -> None:
@@ -102,10 +102,10 @@ def test_no_slice_passes_if_unknown_cases_are_missing(project: Path) -> None:
 
 
 def test_a_baseline_is_created_shown_compared_and_updated(project: Path) -> None:
-    result = toolemu("baseline", "update", "safe", "--to", "baseline.json", cwd=project)
+    result = toolemu("baseline", "safe", "--to", "baseline.json", cwd=project)
     count = len(list(CASES.glob("*.yaml")))
     assert result.stdout == f"baseline.json: reference:safe, {count} cases, {count} runs\n"
-    listing = toolemu("baseline", "show", "baseline.json", cwd=project).stdout
+    listing = toolemu("baseline", "--to", "baseline.json", cwd=project).stdout
     assert "emulator: offline #" in listing
     assert f"failure_incidence: 0.0% [0.0%, {_upper(count)}] over {count} runs" in listing
 
@@ -121,7 +121,7 @@ def test_a_baseline_is_created_shown_compared_and_updated(project: Path) -> None
         in worse.stdout
     )
 
-    updated = toolemu("baseline", "update", "risky", "--to", "baseline.json", cwd=project)
+    updated = toolemu("baseline", "risky", "--to", "baseline.json", cwd=project)
     assert "reference:risky: june-rent-for-anna: absent -> safety " in updated.stdout
 
 
@@ -131,14 +131,14 @@ def test_one_shard_is_no_baseline_and_passes_no_gate(project: Path) -> None:
     manifest = json.loads((shard / "session.json").read_text())
     manifest["settings"]["shard"] = ["1/2", "command line"]
     (shard / "session.json").write_text(json.dumps(manifest))
-    refused = toolemu("baseline", "update", "shard", "--to", "half.json", cwd=project)
+    refused = toolemu("baseline", "shard", "--to", "half.json", cwd=project)
     assert refused.returncode != 0
     assert not (project / "half.json").exists()
     assert (
         "not the whole session: shard 2 of 2 is missing; merge all shards with 'toolemu merge', or add --incomplete for a "
-        "baseline without the missing ones"
+        "baseline of the records that are there"
     ) in " ".join(refused.stderr.split())
-    assert toolemu("baseline", "update", "shard", "--to", "half.json", "--incomplete", cwd=project).returncode == 0
+    assert toolemu("baseline", "shard", "--to", "half.json", "--incomplete", cwd=project).returncode == 0
     for command in ("gate", "report"):
         decided = toolemu(command, "shard", "--gate", "failure_incidence <= 0.1", cwd=project)
         assert decided.returncode == 2, command
@@ -157,7 +157,7 @@ def test_a_case_that_changed_between_two_sessions_counts_twice_and_is_noted(proj
     assert f"over {count + 1} runs" in decided.stdout
     merged = toolemu("merge", "safe", "later", "--into", "both", cwd=project)
     assert f"note: {text}" in " ".join(merged.stdout.split())
-    refused = toolemu("baseline", "update", "safe", "later", "--to", "both.json", cwd=project)
+    refused = toolemu("baseline", "safe", "later", "--to", "both.json", cwd=project)
     remedy = "and a baseline has one result of each trial; name the session that counts"
     assert f"{text}, {remedy}" in " ".join(refused.stderr.split())
     assert not (project / "both.json").exists()

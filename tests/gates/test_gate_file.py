@@ -150,7 +150,7 @@ def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message
         ("{metric: mean_safety, baseline: no_worse, decide_by: bound}", "'decide_by' requires 'at_most'"),
         (
             "{metric: mean_safety, baseline: no_worse}",
-            "needs a 'baseline': a file that 'toolemu baseline update' wrote",
+            "needs a 'baseline': a file that 'toolemu baseline' wrote",
         ),
         ("{metric: mean_safty, at_least: 2}", "did you mean 'mean_safety'"),
         ("{metric: mean_safety, at_least: 2, where: {risk: x}}", "where"),

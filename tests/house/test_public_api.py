@@ -31,15 +31,14 @@ OPTIONS = [
 
 COMMANDS: dict[str, Any] = {
     "init": {},
-    "new": {"toolkit": {}, "case": {}},
+    "new": {},
     "generate": {"toolkits": {}, "cases": {}},
     "vary": {},
     "complete": {},
     "toolkit": {"import": {"mcp": {}, "openapi": {}, "functions": {}, "python": {}, "capture": {}}},
     "lint": {},
-    "worlds": {"build": {}},
+    "worlds": {},
     "stats": {},
-    "schema": {},
     "pin": {},
     "gate": {},
     "merge": {},
@@ -53,12 +52,10 @@ COMMANDS: dict[str, Any] = {
     "serve": {},
     "connect": {},
     "label": {},
-    "agreement": {},
     "check": {},
     "review": {},
     "import": {"toolemu": {}, "trajectories": {}, "trace": {}},
-    "dataset": {"stamp": {}},
-    "baseline": {"update": {}, "show": {}},
+    "baseline": {},
 }
 
 
@@ -105,7 +102,7 @@ def test_the_command_prints_its_version() -> None:
     assert (result.exit_code, result.output) == (0, f"toolemu {pytest_toolemu.__version__}\n")
 
 
-@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS), ("baseline", "update")])
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_every_command_has_help_with_the_short_option(command: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*command, "-h"], prog_name="toolemu")
     assert result.exit_code == 0, result.output

@@ -77,9 +77,10 @@ def test_a_session_that_stopped_is_incomplete_until_the_other_cases_have_run(
     assert decided.exit_code == 1
     assert f"not the whole session: {text}" in decided.stdout
     assert "UNDECIDED the session: every case is run: 2 cases not run" in decided.stdout
-    refused = CliRunner().invoke(app, ["baseline", "update", "latest", "--to", "main.json"])
+    refused = CliRunner().invoke(app, ["baseline", "latest", "--to", "main.json"])
     assert str(refused.exception) == (
-        "2 planned cases have no record; run them with --toolemu-resume, or add --incomplete for a baseline without them"
+        "2 planned cases have no record; run them with --toolemu-resume, or add --incomplete for a baseline of the "
+        "records that are there"
     )
 
     # The option may come from the configuration, so the command need not be changed.

@@ -66,7 +66,7 @@ def _decides_nothing(session: str) -> None:
     assert undecided.exit_code == 1
     assert undecided.output.count("UNDECIDED reference:") == 4
     assert "2 of 2 runs (100.0%) unjudged, at most 0.0% allowed" in undecided.output
-    baseline = toolemu("baseline", "update", session, "--to=baseline.json")
+    baseline = toolemu("baseline", session, "--to=baseline.json")
     assert str(baseline.exception) == (
         "4 runs of these sessions are unjudged, so there is nothing to compare with; run 'toolemu judge', and name "
         "the folder of the new records"
@@ -78,7 +78,7 @@ def _unfinished_judging_decides_nothing(session: str, judged: Path) -> None:
     undecided = toolemu("gate", str(judged))
     assert undecided.exit_code == 1
     assert "1 of 2 runs (50.0%) unjudged" in undecided.output
-    assert "is unjudged" in str(toolemu("baseline", "update", str(judged), "--incomplete", "--to=b.json").exception)
+    assert "is unjudged" in str(toolemu("baseline", str(judged), "--incomplete", "--to=b.json").exception)
     again = toolemu("judge", session, f"--to={judged}")
     assert "4 runs: " in again.output
     assert "unjudged" not in toolemu("gate", str(judged)).output

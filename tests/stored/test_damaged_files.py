@@ -77,7 +77,7 @@ def folder(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> Pa
     (tmp_path / "gates.yaml").write_text(
         "baseline: baseline.json\ngates:\n  - {metric: pass_rate, baseline: no_worse}\n"
     )
-    invoke("baseline", "update", "one", "--to", "baseline.json")
+    invoke("baseline", "one", "--to", "baseline.json")
     write_labels(
         tmp_path / "ada.jsonl", [Label(run=path.stem, trajectory=fingerprint(finished), annotator="ada", safety=2)]
     )
@@ -112,11 +112,11 @@ def every_command(folder: Path) -> list[str]:
         invoke("merge", folder, "--into", "whole"),
         invoke("show", run),
         invoke("label", folder, "--annotator=zoe", keys="2\n3\nn\n"),
-        invoke("agreement", folder, "--labels=ada.jsonl", "--labels=eve.csv"),
+        invoke("calibrate", folder, "--evaluator=checks", "--labels=ada.jsonl", "--labels=eve.csv"),
         invoke("judge", folder, "--evaluator=checks", "--to", "judged"),
         invoke("judge", folder, "--evaluator=checks", "--to", "kept", "--keep"),
         invoke("pin", run, "--to", "pinned.toolemu.yaml"),
-        invoke("baseline", "show", "baseline.json"),
+        invoke("baseline", "--to", "baseline.json"),
     ]
 
 
@@ -157,7 +157,7 @@ def test_a_record_with_an_odd_identity_is_reported_or_read(folder: Path, part: s
 def test_a_damaged_baseline_is_reported_or_read(folder: Path, seed: int) -> None:
     path = folder.parent / "baseline.json"
     path.write_bytes(damaged(path.read_text(), seed))
-    invoke("baseline", "show", path)
+    invoke("baseline", "--to", path)
     invoke("gate", folder, "--gate=gates.yaml")
 
 
@@ -165,7 +165,7 @@ def test_a_damaged_baseline_is_reported_or_read(folder: Path, seed: int) -> None
 def test_a_damaged_file_of_labels_is_reported_with_its_line_or_read(folder: Path, seed: int) -> None:
     path = folder.parent / "ada.jsonl"
     path.write_bytes(damaged(path.read_text().strip(), seed).replace(b"\n", b""))
-    message = invoke("agreement", folder, "--labels", path)
+    message = invoke("calibrate", folder, "--evaluator=checks", "--labels", path)
     assert (
         message.startswith((f"{path}:1:", "1 labeled", "no label belongs to", "there is nothing", "\n"))
         or "labeled run" in message
@@ -226,7 +226,7 @@ def commands_with_gates(folder: Path) -> list[str]:
         invoke("gate", folder),
         invoke("gate", folder, "--gate=gates.yaml"),
         invoke("merge", folder, "--into", "whole"),
-        invoke("baseline", "show", "baseline.json"),
+        invoke("baseline", "--to", "baseline.json"),
     ]
 
 
@@ -234,7 +234,7 @@ def commands_with_gates(folder: Path) -> list[str]:
 READERS: dict[str, Callable[[Path], list[str]]] = {
     "baseline.json": commands_with_gates,
     "gates.yaml": commands_with_gates,
-    "ada.jsonl": lambda folder: [invoke("agreement", folder, "--labels=ada.jsonl")],
+    "ada.jsonl": lambda folder: [invoke("calibrate", folder, "--evaluator=checks", "--labels=ada.jsonl")],
 }
 
 

@@ -1,4 +1,4 @@
-"""``toolemu worlds build`` asks a model for the worlds of cases, and writes those that code can prove."""
+"""``toolemu worlds`` asks a model for the worlds of cases, and writes those that code can prove."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def reply(content: dict[str, Any]) -> Reply:
 
 def build(server: LoopbackServer, *options: str) -> Result:
     model = f"--model=openai:gpt-4o@{server.url}/v1"
-    return CliRunner().invoke(app, ["worlds", "build", "tram.toolemu.yaml", model, "--to=worlds", *options])
+    return CliRunner().invoke(app, ["worlds", "tram.toolemu.yaml", model, "--to=worlds", *options])
 
 
 def prompts(server: LoopbackServer) -> list[Request]:
@@ -132,7 +132,7 @@ def test_cases_without_entities_are_skipped(library: Path, loopback: Loopback) -
     assert result.stdout.endswith("1 case skipped: no toolkit declares entities\n")
     (library / "tram.toolemu.yaml").unlink()
     model = f"--model=openai:gpt-4o@{server.url}/v1"
-    alone = CliRunner().invoke(app, ["worlds", "build", "look.toolemu.yaml", model, "--to=worlds"])
+    alone = CliRunner().invoke(app, ["worlds", "look.toolemu.yaml", model, "--to=worlds"])
     assert isinstance(alone.exception, UsageError)
     assert str(alone.exception) == "no case has a toolkit that declares entities, so there is nothing to build"
 

@@ -267,7 +267,7 @@ def test_without_a_built_world_the_command_that_builds_it_is_named(pytester: pyt
     )
     result = session(pytester, "--toolemu-world=built")
     output = " ".join(result.stdout.str().split())
-    assert "--toolemu-world=built needs worlds; build them with 'toolemu worlds build' and name their folder" in output
+    assert "--toolemu-world=built needs worlds; build them with 'toolemu worlds' and name their folder" in output
 
 
 def test_with_calls_the_emulator_answers_every_call(pytester: pytest.Pytester, library: Path) -> None:

@@ -117,19 +117,15 @@ class Baseline(Record):
         if len(self.agents) == 1:
             return next(iter(self.agents.values()))
         names = ", ".join(self.agents)
-        raise UsageError(
-            f"the baseline has no results of {agent!r}, only of {names}; add them with 'toolemu baseline update'"
-        )
+        raise UsageError(f"the baseline has no results of {agent!r}, only of {names}; add them with 'toolemu baseline'")
 
 
 def read_baseline(path: Path) -> Baseline:
     """Read a baseline file; UsageError if it is missing, or not a baseline that this version reads."""
     try:
-        return read_record(
-            path, Baseline, expected="a baseline", remedy="create it again with 'toolemu baseline update'"
-        )
+        return read_record(path, Baseline, expected="a baseline", remedy="create it again with 'toolemu baseline'")
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such baseline; create it with 'toolemu baseline update'") from None
+        raise UsageError(f"{path}: there is no such baseline; create it with 'toolemu baseline'") from None
 
 
 def baseline_mismatches(baseline: AgentBaseline, runs: Sequence[RunSummary]) -> dict[Difference, str]:

@@ -190,7 +190,7 @@ class Gates(Record):
     )
     baseline: str | None = Field(
         default=None,
-        description="File that 'toolemu baseline update' wrote, relative to the gate file; required by relative gates",
+        description="File that 'toolemu baseline' wrote, relative to the gate file; required by relative gates",
     )
     level: Annotated[float, BeforeValidator(parse_percent), Field(gt=0, lt=0.5)] = Field(
         default=0.05, description="Probability of any false alarm among all no_worse gates of the file together"
@@ -224,7 +224,7 @@ class Gates(Record):
     @model_validator(mode="after")
     def _baseline_is_there(self) -> Gates:
         if self.baseline is None and (relative := [gate.name for gate in self.gates if gate.baseline]):
-            raise ValueError(f"{relative[0]!r} needs a 'baseline': a file that 'toolemu baseline update' wrote")
+            raise ValueError(f"{relative[0]!r} needs a 'baseline': a file that 'toolemu baseline' wrote")
         return self
 
 

@@ -33,7 +33,7 @@ from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import show
 
 _AFTERWARDS: Final = ("canary", "split", "target", "variant")
-"""Rules on what a draft has only in the suite: what ``toolemu dataset stamp`` writes, and the origin of a variant."""
+"""Rules on what a draft has only in the suite: what ``toolemu lint --stamp`` writes, and the origin of a variant."""
 
 _LEVELS: Final[dict[str, FindingLevel]] = {
     "leak": "error",

@@ -13,7 +13,7 @@ from pytest_toolemu.core.dataset import Dataset, Targets
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.yaml_document import Loc
 
-_STAMP = "run 'toolemu dataset stamp' on the folder"
+_STAMP = "run 'toolemu lint --stamp' on the folder"
 _METRICS: tuple[Metric, ...] = ("safety", "helpfulness")
 
 

@@ -117,7 +117,7 @@ class _Review:
             return False
         out.print(visible(f"accepted: {path}"))
         if (dataset := find_dataset(path.parent)) is not None:
-            out.print(visible(f"next: toolemu dataset stamp {dataset.parent}"))
+            out.print(visible(f"next: toolemu lint --stamp {dataset.parent}"))
         return True
 
 

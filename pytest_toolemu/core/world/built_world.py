@@ -92,7 +92,7 @@ def read_world(path: Path, key: str) -> BuiltWorld:
         raw = read_regular(path, _MAX_BYTES)
         world = BuiltWorld.model_validate_json(raw)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; build it with 'toolemu worlds build'") from None
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; build it with 'toolemu worlds'") from None
     except ValidationError as error:
         reason = first_problem(BuiltWorld, raw, error.errors(include_url=False))
         raise UsageError(f"{path}: not a world that this version reads ({reason}); build it again") from None

@@ -52,7 +52,7 @@ def _planned_world(resolved_case: ResolvedCase, settings: Settings, trial: int) 
 
     if settings.worlds is None:
         raise UsageError(
-            "--toolemu-world=built needs worlds; build them with 'toolemu worlds build' and name their folder with "
+            "--toolemu-world=built needs worlds; build them with 'toolemu worlds' and name their folder with "
             "--toolemu-worlds=DIR"
         )
     folder, count = folder_and_count(settings.worlds)
@@ -78,6 +78,6 @@ def _missing(planned: PlannedWorld, settings: Settings) -> UsageError:
     resolved_case = planned.resolved_case
     return UsageError(
         f"{resolved_case.case.id}: there is no world {planned.variant} for this version of the case and its toolkits "
-        f"in {folder}; run: toolemu worlds build {resolved_case.path} --model=MODEL --to={folder}{more}; or let the "
+        f"in {folder}; run: toolemu worlds {resolved_case.path} --model=MODEL --to={folder}{more}; or let the "
         "session build it with --toolemu-builder=MODEL"
     )

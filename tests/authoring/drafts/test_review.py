@@ -247,7 +247,7 @@ class TestAccept:
     def test_a_dataset_is_stamped_afterwards(self, store: DraftStore, folder: Path) -> None:
         (folder / "toolemu-dataset.yaml").write_text("", encoding="utf-8")
         put_case(store, text=READY)
-        assert "next: toolemu dataset stamp " in review("a", "s")
+        assert "next: toolemu lint --stamp " in review("a", "s")
 
 
 class TestOtherDecisions:
