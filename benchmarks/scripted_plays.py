@@ -12,7 +12,7 @@ from typing import Any, Final
 from benchmarks.rehearsal import Script
 from benchmarks.scripted_worlds import RecordedRun, hits, in_scripted_world, longest_runs, recorded_runs, script
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.emulators.world_builder import builder_messages, declared_plans, reply_schema
+from pytest_toolemu.emulators.world_builder import builder_messages, plans_of, reply_schema
 from tests.authoring.originals import DATA
 
 Count = Callable[[str], Sequence[Any]]
@@ -84,7 +84,7 @@ def basis(plays: Sequence[ScriptedPlay], tokens: Count) -> Iterator[str]:
 
 
 def _builder_prompt(resolved_case: ResolvedCase) -> str:
-    plans = declared_plans(resolved_case)
+    plans = plans_of(resolved_case.toolkits)
     if not plans:
         return ""
     schema = json.dumps(reply_schema(plans).schema_, separators=(",", ":"))

@@ -27,7 +27,7 @@ from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 from pytest_toolemu.core.world.world import World
-from pytest_toolemu.emulators.world_builder import declared_plans
+from pytest_toolemu.emulators.world_builder import plans_of
 from pytest_toolemu.errors import OpenEntityError
 from pytest_toolemu.formats.json_schema import conforms
 from tests.official.declared_toolkits import official_toolkit, originals
@@ -66,7 +66,7 @@ def in_scripted_world(resolved_case: ResolvedCase, run: RecordedRun | None) -> R
     """Return a case with declared toolkits, and with rows that fit what a run was answered."""
     kits = tuple(official_toolkit(kit.name) for kit in resolved_case.toolkits)
     declared = replace(resolved_case, toolkits=kits)
-    plans = declared_plans(declared)
+    plans = plans_of(declared.toolkits)
     pins = tuple(_pins(run.steps if run else (), plans))
     case = declared.case.model_copy(update={"pins": pins})
     derived = _derived_rows(case, plans)

@@ -26,8 +26,8 @@ from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.evaluators.transcript_view import Rubric
-from pytest_toolemu.models import ModelSpec, parse_spec
 from pytest_toolemu.models.model_pool import ModelPool
+from pytest_toolemu.models.spec import ModelSpec, parse_spec
 from pytest_toolemu.models.wrappers import HarnessModel, parse_fallback
 from pytest_toolemu.settings import (
     AGENT_FILE,

@@ -38,12 +38,12 @@ def worlds(
     from pytest_toolemu.authoring.find_files import find
     from pytest_toolemu.cli.common import command_settings, run_concurrently, with_components
     from pytest_toolemu.core.case_loading import load_case
-    from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldStage, by_case, declared_plans
+    from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldStage, by_case, plans_of
     from pytest_toolemu.errors import UsageError
 
     settings = command_settings({})
     cases = [load_case(path) for path in find(paths).cases]
-    buildable = [case for case in cases if declared_plans(case)]
+    buildable = [case for case in cases if plans_of(case.toolkits)]
     if not buildable:
         raise UsageError("no case has a toolkit that declares entities, so there is nothing to build")
     worlds_of_cases = [PlannedWorld(case, number, to) for case in buildable for number in range(1, worlds_per_case + 1)]

@@ -27,16 +27,6 @@ _TRIES: Final = 50
 _LONGEST: Final = 20_000
 _ORDINARY: Final = string.ascii_letters + string.digits + " -_.,:/#+"
 _SUCCESS: Final = frozenset({"success", "successful", "ok", "done", "found", "valid"})
-# The type that a keyword implies if the schema states none.
-_HINTS: Final = {
-    "properties": "object",
-    "required": "object",
-    "items": "array",
-    "minItems": "array",
-    "minimum": "number",
-    "maximum": "number",
-    "multipleOf": "number",
-}
 # The maker of a text by a JSON Schema format, and by the last word of a name that has no format.
 _FORMATS: Final = {"date-time": "moment", "uri-reference": "uri", "idn-email": "email"}
 _WORDS: Final = {
@@ -319,7 +309,7 @@ def _kind(schema: dict[str, Any]) -> str:
     kinds = schema.get("type")
     if isinstance(kinds, list):
         kinds = next((kind for kind in kinds if kind != "null"), "null")
-    return str(kinds or next((_HINTS[word] for word in schema if word in _HINTS), "string"))
+    return str(kinds or ("object" if "properties" in schema else "array" if "items" in schema else "string"))
 
 
 def _merged(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,6 @@ from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 from pytest_toolemu.formats.json_schema_refs import inlined
 
-Json = dict[str, Any]
-
 BY_A_MODEL: Final = "answered by a model"
 """What the text says about a tool that declares no operation."""
 
@@ -62,13 +60,13 @@ def _column(table: EntityTable, field: str) -> str:
     return _with_kind(f"{field}{mark}{refers}", table.fields[field])
 
 
-def _with_kind(name: str, schema: Json) -> str:
+def _with_kind(name: str, schema: dict[str, Any]) -> str:
     """Return a name with the kind of its values, which is left out for plain text."""
     kind = _kind(schema)
     return name if kind in ("", "string") else f"{name} ({kind})"
 
 
-def _kind(schema: Json) -> str:
+def _kind(schema: dict[str, Any]) -> str:
     """Return the kind of values that a schema allows, as a model reads it fastest."""
     if "enum" in schema:
         return "|".join(map(str, schema["enum"]))

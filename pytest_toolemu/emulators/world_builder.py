@@ -52,11 +52,6 @@ def builder_key(resolved_case: ResolvedCase, variant: int = 1) -> str:
     return world_key(resolved_case, sha256([prompts.prompt_hash(name) for name in (RULES, CASE)]), variant)
 
 
-def declared_plans(resolved_case: ResolvedCase) -> dict[str, ToolkitPlan]:
-    """Return the plans of the case's toolkits that declare entities, by the name of the toolkit."""
-    return plans_of(resolved_case.toolkits)
-
-
 def plans_of(toolkits: Iterable[Toolkit]) -> dict[str, ToolkitPlan]:
     """Return the plans of the toolkits that declare entities, by the name of the toolkit."""
     return {kit.name: plan_of(kit) for kit in toolkits if kit.entities}
@@ -75,7 +70,7 @@ async def build_world(
     The model calls are added to ``ledger``. Raise InconclusiveError if the model refuses, or if its reply is still not
     acceptable after two corrections.
     """
-    plans = declared_plans(resolved_case)
+    plans = plans_of(resolved_case.toolkits)
     ledger = Ledger(variant - 1) if ledger is None else ledger
 
     def parse(reply: Json) -> tuple[Rows, Design, Proof]:

@@ -248,30 +248,31 @@ class AnthropicBatches:
         """Create a batch of these requests, and return its ID."""
         del upload
         listed = [{"custom_id": one.custom_id, "params": one.body} for one in requests]
-        async with self._access.clients.one() as client:
-            created = client.messages.batches.create(requests=cast(Any, listed))
-            return await self._access.send(created, lambda batch: present(batch.id, "batch ID"))
+        return await self._access.send(
+            lambda client: client.messages.batches.create(requests=cast(Any, listed)),
+            lambda batch: present(batch.id, "batch ID"),
+        )
 
     async def find(self, upload: str, requests: int, started: float, excluded: Collection[str]) -> list[str]:
         """Return the batches of this size that were created at that time; the list says no more about them."""
         del upload
-        async with self._access.clients.one() as client:
-            created = await self._access.send(
-                client.messages.batches.list(limit=_LISTED), lambda page: [_created(batch) for batch in page.data or ()]
-            )
+        created = await self._access.send(
+            lambda client: client.messages.batches.list(limit=_LISTED),
+            lambda page: [_created(batch) for batch in page.data or ()],
+        )
         return [one.batch for one in created if one.may_be(requests, started, excluded)]
 
     async def progress(self, batch: str) -> BatchProgress:
         """Return how far a batch is."""
-        async with self._access.clients.one() as client:
-            return await self._access.send(client.messages.batches.retrieve(batch), _progress)
+        return await self._access.send(lambda client: client.messages.batches.retrieve(batch), _progress)
 
     async def results(self, batch: str) -> dict[str, Any]:
         """Return the results by custom ID."""
         # Not from the URL in the batch: the credential goes only to the configured endpoint.
-        async with self._access.clients.one() as client:
-            request = client.get(f"/v1/messages/batches/{batch}/results", cast_to=httpx2.Response)
-            return await self._access.send(request, lambda response: results_by_id(response.text))
+        path = f"/v1/messages/batches/{batch}/results"
+        return await self._access.send(
+            lambda client: client.get(path, cast_to=httpx2.Response), lambda response: results_by_id(response.text)
+        )
 
     def reply(self, result: Any) -> Reply:
         """Return the reply in a line of the results; ModelError for a request that did not succeed."""

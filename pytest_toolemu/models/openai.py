@@ -224,29 +224,28 @@ class OpenAIBatches:
             for one in requests
         ]
         file = ("toolemu-batch.jsonl", "\n".join([*lines, ""]).encode())
-        async with self._access.clients.one() as client:
-            upload = client.files.create(file=file, purpose="batch")
-            return await self._access.send(upload, lambda stored: present(stored.id, "file ID"))
+        return await self._access.send(
+            lambda client: client.files.create(file=file, purpose="batch"),
+            lambda stored: present(stored.id, "file ID"),
+        )
 
     async def create(self, requests: Sequence[BatchRequest], upload: str) -> str:
         """Create the batch of an uploaded file, and return its ID."""
         del requests
-        async with self._access.clients.one() as client:
-            created = client.batches.create(completion_window="24h", endpoint=_URL, input_file_id=upload)
-            return await self._access.send(created, lambda batch: present(batch.id, "batch ID"))
+        return await self._access.send(
+            lambda client: client.batches.create(completion_window="24h", endpoint=_URL, input_file_id=upload),
+            lambda batch: present(batch.id, "batch ID"),
+        )
 
     async def find(self, upload: str, requests: int, started: float, excluded: Collection[str]) -> list[str]:
         """Return the batch of the uploaded file, if the provider has one."""
         del requests, started
         if not upload:
             return []
-        async with self._access.clients.one() as client:
-            return await self._access.send(
-                client.batches.list(limit=_LISTED),
-                lambda page: [
-                    batch.id for batch in page.data or () if batch.input_file_id == upload and batch.id not in excluded
-                ],
-            )
+        listed = await self._access.send(
+            lambda client: client.batches.list(limit=_LISTED), lambda page: list(page.data or ())
+        )
+        return [batch.id for batch in listed if batch.input_file_id == upload and batch.id not in excluded]
 
     async def progress(self, batch: str) -> BatchProgress:
         """Return how far a batch is."""
@@ -257,13 +256,14 @@ class OpenAIBatches:
         retrieved = await self._retrieved(batch)
         results: dict[str, Any] = {}
         # An answer takes precedence over an error of the same request.
-        for file in (retrieved.error_file_id, retrieved.output_file_id):
-            if file:
-                async with self._access.clients.one() as client:
-                    results |= await self._access.send(
-                        client.files.content(file), lambda content: results_by_id(content.text)
-                    )
+        for file in filter(None, (retrieved.error_file_id, retrieved.output_file_id)):
+            results |= await self._content(file)
         return results
+
+    async def _content(self, file: str) -> dict[str, Any]:
+        return await self._access.send(
+            lambda client: client.files.content(file), lambda content: results_by_id(content.text)
+        )
 
     def reply(self, result: Any) -> Reply:
         """Return the reply in a line of the output file; ModelError for a line that says why there is none."""
@@ -285,8 +285,7 @@ class OpenAIBatches:
             raise self._access.address.malformed(str(problem)) from None
 
     async def _retrieved(self, batch: str) -> Batch:
-        async with self._access.clients.one() as client:
-            return await self._access.send(client.batches.retrieve(batch), lambda retrieved: retrieved)
+        return await self._access.send(lambda client: client.batches.retrieve(batch), lambda retrieved: retrieved)
 
 
 def _progress(batch: Batch) -> BatchProgress:

@@ -6,7 +6,7 @@ import fnmatch
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -166,15 +166,7 @@ class Cost:
     unseen: Annotated[int, Field(description="Number of runs whose requests were not recorded")] = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.calls + other.calls,
-            self.unknown + other.unknown,
-            self.input + other.input,
-            self.cached + other.cached,
-            self.output + other.output,
-            self.usd + other.usd,
-            self.unseen + other.unseen,
-        )
+        return Cost(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def known_usd(self) -> float | None:

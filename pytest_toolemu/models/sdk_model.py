@@ -108,9 +108,10 @@ class BatchAccess(Generic[C]):
     errors: type[Exception]
     seconds: float
 
-    async def send(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
-        """Return what ``read`` makes of the response to a request of the SDK. ModelError if the request fails."""
-        return await self.address.send(request, read, self.errors, self.seconds)
+    async def send(self, request: Callable[[C], Awaitable[Any]], read: Callable[[Any], T]) -> T:
+        """Return what ``read`` makes of the response to a request of a client. ModelError if the request fails."""
+        async with self.clients.one() as client:
+            return await self.address.send(request(client), read, self.errors, self.seconds)
 
 
 class SdkModel(ABC, Generic[C]):

@@ -13,7 +13,7 @@ from pytest_toolemu.settings import fallback_parts, judge_models, provider_of
 
 if TYPE_CHECKING:
     from pytest_toolemu.components import Components
-    from pytest_toolemu.models import ServedEndpoint
+    from pytest_toolemu.models.spec import ServedEndpoint
     from pytest_toolemu.models.vllm_servers import ServerFleet, VllmServer
     from pytest_toolemu.plugin.execution.permits import Permits
     from pytest_toolemu.scheduling.transport import Transport
@@ -87,7 +87,7 @@ class SessionModels:
             return self.servers.endpoints if self.servers else {}
         if not worker_input.served_endpoints:
             return {}
-        from pytest_toolemu.models import ServedEndpoint
+        from pytest_toolemu.models.spec import ServedEndpoint
 
         return {name: ServedEndpoint(*endpoint) for name, endpoint in worker_input.served_endpoints.items()}
 

@@ -9,7 +9,7 @@ import pytest
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.models import RemoteModel
+from pytest_toolemu.models.endpoint import RemoteModel
 from pytest_toolemu.models.retrying import LocalRateLimiter, RateLimiter, RetryingModel
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from tests.loopback import Fault, conforming, faulty, together
