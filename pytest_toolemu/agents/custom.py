@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import contextvars
 import difflib
 import importlib
@@ -13,7 +12,7 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -24,7 +23,7 @@ from pytest_toolemu.core.toolbox import Agent, BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.formats.exception_text import exception_text
 from pytest_toolemu.formats.yaml_document import closest, show
-from pytest_toolemu.settings import AGENT_FILE, COMMAND, FALLBACK, NOACT, PROVIDERS, REFERENCE, is_model
+from pytest_toolemu.settings import AGENT_FILE, COMMAND, FALLBACK, NOACT, REFERENCE, is_model
 
 Function = Callable[[Task, Any], Any]
 """Takes the task and a Toolbox, or a BlockingToolbox if it is not ``async``, and returns the final answer."""
@@ -46,8 +45,7 @@ class CustomAgent:
         """Return the function's answer; its errors are not caught."""
         try:
             if _is_async(self.function):
-                with _recursion_limit_kept():
-                    answer = await self.function(task, toolbox)
+                answer = await self.function(task, toolbox)
             else:
                 answer = await _in_thread(self.function, task, toolbox)
         except SystemExit as error:  # it would end the event loop and all other cases with it
@@ -87,17 +85,6 @@ def load_custom_agent(target: str) -> CustomAgent:
     return custom_agent(load_object(target, "agent"), target)
 
 
-@contextlib.contextmanager
-def _recursion_limit_kept() -> Iterator[None]:
-    """Restore the recursion limit if the agent lowers it: all threads share it, including pytest's."""
-    limit = sys.getrecursionlimit()
-    try:
-        yield
-    finally:
-        if sys.getrecursionlimit() < limit:
-            sys.setrecursionlimit(limit)
-
-
 def _is_async(function: Function) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
@@ -112,10 +99,8 @@ async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
         if not outcome.set_running_or_notify_cancel():
             return
         try:
-            with _recursion_limit_kept():  # restored in this thread, which needs the limit right afterwards
-                answer = context.run(function, task, blocking)
-            outcome.set_result(answer)
-        except (StopIteration, GeneratorExit) as error:  # futures reject the former, coroutines swallow the latter
+            outcome.set_result(context.run(function, task, blocking))
+        except StopIteration as error:  # futures reject it
             replacement = RuntimeError(f"the agent raised {error!r}")
             outcome.set_exception(replacement.with_traceback(error.__traceback__))
         except BaseException as error:
@@ -173,27 +158,23 @@ def load_object(target: str, role: str) -> Any:
 
 
 def _module(name: str, label: str) -> Any:
-    parent: Any = None
-    parts = name.split(".")
-    for index, part in enumerate(parts):
-        current = ".".join(parts[: index + 1])
-        try:
-            parent = importlib.import_module(current)
-        except ImportError as error:
-            if getattr(error, "name", None) != current:
-                raise UsageError(f"{label}: importing {current} failed: {error}") from error
-            siblings = pkgutil.iter_modules(getattr(parent, "__path__", None if index == 0 else ()))
-            names = [module.name for module in siblings if not module.name.startswith("_")]
-            # So many modules can be imported that one with a faintly similar name is unrelated.
-            near = difflib.get_close_matches(part, names, n=1, cutoff=0.75)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageError(
-                f"{label}: there is no module {current!r}{hint}; check the name, and that its folder is on "
-                "the import path (PYTHONPATH)"
-            ) from None
-        except (Exception, SystemExit) as error:
-            raise _broken(label, current, error) from error
-    return parent
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if not missing or not f"{name}.".startswith(f"{missing}."):
+            raise _broken(label, name, error) from error
+        parent, _, part = missing.rpartition(".")
+        siblings = pkgutil.iter_modules(getattr(sys.modules[parent], "__path__", ()) if parent else None)
+        names = [module.name for module in siblings] + ([] if parent else [REFERENCE.removesuffix(":"), *PROVIDERS])
+        # So many modules can be imported that one with a faintly similar name is unrelated.
+        near = difflib.get_close_matches(part, names, n=1, cutoff=0.75)
+        raise UsageError(
+            f"{label}: there is no module {missing!r}{f'; did you mean {near[0]!r}?' if near else ''}; check the name, "
+            "and that its folder is on the import path (PYTHONPATH)"
+        ) from None
+    except (Exception, SystemExit) as error:
+        raise _broken(label, name, error) from error
 
 
 def _broken(label: str, module: str, error: BaseException) -> UsageError:
@@ -248,39 +229,25 @@ def find_custom_agent(name: str) -> Agent | None:
     a built-in agent, a provider, a command, or an agent file.
     """
     if _CUSTOM.fullmatch(name) and not is_model(name):
-        return _loaded(name)
-    _refuse_fallback(name)
-    _refuse_near_miss(name)
+        return load_custom_agent(name)
+    if problem := _near_miss(name):
+        raise UsageError(f"{name!r} {problem}")
     return None
 
 
-def _loaded(name: str) -> Agent:
-    try:
-        return load_custom_agent(name)
-    except UsageError as error:
-        head, _, rest = name.partition(":")
-        near = difflib.get_close_matches(head, [REFERENCE.removesuffix(":"), *PROVIDERS], n=1, cutoff=0.75)
-        if not near or head in near or f"there is no module {head!r}" not in str(error):
-            raise
-        raise UsageError(f"agent {name!r}: there is no such module; did you mean {f'{near[0]}:{rest}'!r}?") from None
-
-
-def _refuse_fallback(name: str) -> None:
+def _near_miss(name: str) -> str:
+    """Return what is wrong with a name that is meant as something else than a model; empty for any other name."""
     if FALLBACK in name:
-        raise UsageError(
-            f"{name!r} names several models, but an agent is one model: a fallback would test two agents under one "
-            "name; pass --toolemu-agent once for each agent (emulators and evaluators can have a fallback)"
+        return (
+            "names several models, but an agent is one model: a fallback would test two agents under one name; pass "
+            "--toolemu-agent once for each agent (emulators and evaluators can have a fallback)"
         )
-
-
-def _refuse_near_miss(name: str) -> None:
     if name.endswith(".py"):
-        raise UsageError(f"{name!r} names a file without a function; write {name}:FUNCTION")
+        return f"names a file without a function; write {name}:FUNCTION"
     if not is_model(name) and (path := _FOLDERS.fullmatch(name)):
         module, function = path.groups()
         dotted = module.removeprefix("./").replace("/", ".")
-        raise UsageError(f"{name!r} does not name an agent; write {dotted}:{function} or {module}.py:{function}")
+        return f"does not name an agent; write {dotted}:{function} or {module}.py:{function}"
     if name.endswith((".yaml", ".yml")):
-        raise UsageError(f"{name!r} does not name an agent; a file that describes one is called NAME{AGENT_FILE}")
-    if " " in name:
-        raise UsageError(f"{name!r} does not name an agent; to test a program, write '{COMMAND} PROGRAM ARGUMENTS'")
+        return f"does not name an agent; a file that describes one is called NAME{AGENT_FILE}"
+    return f"does not name an agent; to test a program, write '{COMMAND} PROGRAM ARGUMENTS'" if " " in name else ""

@@ -380,11 +380,7 @@ def test_a_watched_file_belongs_to_the_identity(tmp_path: Path) -> None:
         ),
         ("responses: http://a/\n", "1:1: 'model' is missing"),
         ("a2a: desk.example\n", "1:6: 'desk.example' is not a URL; write http(s)://host[:port]/path"),
-        (
-            "a2a: http://a/straße?q=ü%20&a=b\n",
-            "1:6: 'http://a/straße?q=ü%20&a=b' contains characters that must be percent-encoded; write "
-            "http://a/stra%C3%9Fe?q=%C3%BC%20&a=b",
-        ),
+        ("a2a: http://a/straße?q=ü%20&a=b\n", "1:6: 'http://a/straße?q=ü%20&a=b' is not a URL"),
         (f"a2a: http://{'a' * 64}.example/\n", "is not a URL"),
         ("a2a: http://a/\nheaders: {'X Y': a}\n", "2:11: 'X Y' is not the name of a header; write letters, digits, and hyphens"),
         (

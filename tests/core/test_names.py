@@ -26,9 +26,9 @@ def complaint(**chosen: str) -> str:
         ("agent", "gpt4o", "'gpt4o' does not name a model; did you mean 'gpt-4o'?"),
         ("agent", "cluade-haiku-4-5", "'cluade-haiku-4-5' does not name a model; did you mean 'claude-haiku-4-5'?"),
         ("agent", "opanai:gpt-4o", "'opanai:gpt-4o' does not name a model; did you mean 'openai'?"),
-        ("agent", "refernce:safe", "did you mean 'reference:safe'?"),
+        ("agent", "refernce:safe", "did you mean 'reference'?"),
         ("agent", "noacct", "'noacct' does not name a model; did you mean 'noact'?"),
-        ("agent", "reference-safe", "'reference-safe' does not name a model; did you mean 'reference:safe'?"),
+        ("agent", "reference-safe", "'reference-safe' does not name a model; did you mean 'reference'?"),
         ("agent", "shop/agent.py", "'shop/agent.py' names a file without a function; write shop/agent.py:FUNCTION"),
         (
             "agent",

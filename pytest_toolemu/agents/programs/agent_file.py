@@ -6,12 +6,10 @@ import difflib
 import json
 import re
 import secrets
-import string
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -141,12 +139,9 @@ def _problems(file: AgentFile, value: dict[str, Any]) -> Iterator[tuple[Loc, str
     for key, owners in _OWNERS.items():
         if key in value and kind not in owners:
             yield (key, KEY), f"{key!r} belongs to {' and '.join(owners)}, but this agent has {kind!r}; remove it"
-    if kind != "command":
-        yield from _url_problems(kind, getattr(file, kind))
-    yield from _missing(file, kind)
-    yield from _session_problems(file)
-    if file.usage is not None and kind == "command" and file.answer is None:
-        yield ("usage", KEY), "'usage' needs 'answer': the command must print JSON"
+    if kind != "command" and (problem := _url_problem(getattr(file, kind))):
+        yield (kind,), problem
+    yield from ((place, message) for is_wrong, place, message in _combinations(file, kind) if is_wrong)
     for part in ("command", "env", "headers", "body"):
         for message in misspelled(value.get(part)):
             yield (part,), message
@@ -164,44 +159,54 @@ def _pair_problems(file: AgentFile) -> Iterator[tuple[Loc, str]]:
             yield (part, name), f"the value of {name!r} looks like a key; write ${{NAME}}, and set the variable NAME"
 
 
-def _missing(file: AgentFile, kind: str) -> Iterator[tuple[Loc, str]]:
-    if kind == "url" and file.answer is None:
-        yield (
-            ("url", KEY),
-            "'answer' is missing: the path of the answer in the service's JSON, such as answer: reply.text",
-        )
-    if kind == "url" and (file.body is None or "task" not in names_in(file.body)):
-        yield (
-            ("body" if file.body is not None else "url", KEY),
-            '\'body\' must contain the placeholder {task}, such as body: {message: "{task}", tools: "{mcp_url}"}',
-        )
-    if kind == "responses" and file.model is None:
-        yield ("responses", KEY), "'model' is missing: the model to ask for, such as model: gpt-4o"
+def _combinations(file: AgentFile, kind: str) -> Iterator[tuple[bool, Loc, str]]:
+    """Yield whether keys are missing or do not fit together, with the place and the message."""
+    names = names_in(file.body)
+    yield (
+        kind == "url" and file.answer is None,
+        ("url", KEY),
+        "'answer' is missing: the path of the answer in the service's JSON, such as answer: reply.text",
+    )
+    yield (
+        kind == "url" and "task" not in names,
+        ("body" if file.body is not None else "url", KEY),
+        '\'body\' must contain the placeholder {task}, such as body: {message: "{task}", tools: "{mcp_url}"}',
+    )
+    yield (
+        kind == "responses" and file.model is None,
+        ("responses", KEY),
+        "'model' is missing: the model to ask for, such as model: gpt-4o",
+    )
+    yield (
+        file.keeps_session and "session" not in names,
+        ("keeps_session", KEY),
+        "'keeps_session' needs the placeholder {session} in 'body'",
+    )
+    yield (
+        file.passes_traceparent and file.tools_port is None,
+        ("passes_traceparent", KEY),
+        "'passes_traceparent' needs 'tools_port': otherwise, each case has an address of its own; remove it",
+    )
+    yield (
+        kind == "command" and file.usage is not None and file.answer is None,
+        ("usage", KEY),
+        "'usage' needs 'answer': the command must print JSON",
+    )
 
 
-def _session_problems(file: AgentFile) -> Iterator[tuple[Loc, str]]:
-    if file.keeps_session and "session" not in names_in(file.body):
-        yield ("keeps_session", KEY), "'keeps_session' needs the placeholder {session} in 'body'"
-    if file.passes_traceparent and file.tools_port is None:
-        message = "'passes_traceparent' needs 'tools_port': otherwise, each case has an address of its own; remove it"
-        yield ("passes_traceparent", KEY), message
-
-
-def _url_problems(kind: str, url: str) -> Iterator[tuple[Loc, str]]:
+def _url_problem(url: str) -> str:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        valid = valid and (parts.path + parts.query).isascii()
         (parts.hostname or "").encode("idna")
     except ValueError:
         valid = False
     if not valid or re.search(r"\s", url):
-        yield (kind,), f"{url!r} is not a URL; write http(s)://host[:port]/path"
-    elif parts.username is not None or parts.password is not None:
-        yield (kind,), "the URL contains a user name or a password; put credentials into 'headers' as ${NAME}"
-    elif not (parts.path + parts.query).isascii():
-        path, query = (quote(part, safe=string.punctuation) for part in (parts.path, parts.query))
-        fixed = parts._replace(path=path, query=query).geturl()
-        yield (kind,), f"{url!r} contains characters that must be percent-encoded; write {fixed}"
+        return f"{url!r} is not a URL; write http(s)://host[:port]/path with other characters percent-encoded"
+    if "@" in parts.netloc:
+        return "the URL contains a user name or a password; put credentials into 'headers' as ${NAME}"
+    return ""
 
 
 _SHOWN: Final = 300
@@ -220,7 +225,7 @@ def text_at(value: Any, path: str, source: str) -> str:
     found = value
     for index, key in enumerate(path.split(".")):
         try:
-            found = found[int(key)] if isinstance(found, list) else found[key]
+            found = _member(found, key)
         except (LookupError, TypeError, ValueError):
             before = ".".join(path.split(".")[:index])
             place = f" at {before!r}" if before else ""
@@ -239,12 +244,16 @@ def shown(text: str) -> str:
 
 
 def _count(value: Any, path: str) -> int | None:
-    for key in path.split("."):
-        try:
-            value = value[int(key)] if isinstance(value, list) else value[key]
-        except (LookupError, TypeError, ValueError):
-            return None
+    try:
+        for key in path.split("."):
+            value = _member(value, key)
+    except (LookupError, TypeError, ValueError):
+        return None
     return value if type(value) is int and value >= 0 else None
+
+
+def _member(value: Any, key: str) -> Any:
+    return value[int(key)] if isinstance(value, list) else value[key]
 
 
 # Braces occur in shell code and JSON as well: only these names are replaced.
@@ -261,35 +270,23 @@ def new_session() -> str:
     return secrets.token_hex(16)
 
 
-@dataclass(frozen=True)
-class CaseValues:
-    """What the agent's program or service learns about one run of a case.
+def case_values(task: Task, toolbox: Toolbox, mcp_url: str, session: str, mcp_config: str = "") -> dict[str, str]:
+    """Return what the agent's program or service learns about one run of a case: the value of each placeholder.
 
     ``session`` is random: it identifies the run, but tells nothing about the case. ``mcp_config`` is the path of a
     file, which only commands have.
     """
-
-    task: Task
-    case_id: str
-    mcp_url: str
-    mcp_config: str = ""
-    session: str = field(default_factory=new_session)
-
-    @property
-    def by_name(self) -> dict[str, str]:
-        """The value of each placeholder."""
-        task = self.task
-        return {
-            "task": str(task),
-            "mcp_url": self.mcp_url,
-            "mcp_config": self.mcp_config,
-            "session": self.session,
-            "case_id": self.case_id,
-            "now": task.now.isoformat(),
-            "locale": task.locale,
-            "user_name": task.user.name,
-            "user_email": task.user.email,
-        }
+    return {
+        "task": str(task),
+        "mcp_url": mcp_url,
+        "mcp_config": mcp_config,
+        "session": session,
+        "case_id": toolbox.resolved_case.case.id,
+        "now": task.now.isoformat(),
+        "locale": task.locale,
+        "user_name": task.user.name,
+        "user_email": task.user.email,
+    }
 
 
 def filled(value: Any, values: Mapping[str, str]) -> Any:
@@ -314,21 +311,11 @@ def misspelled(value: Any) -> Iterator[str]:
             yield f"{{{name}}} is not a placeholder; did you mean {{{near[0]}}}?"
 
 
-def refuse_misspelled(value: Any, source: str) -> None:
-    """Raise UsageError if a name in braces is close to a placeholder."""
-    for message in misspelled(value):
-        raise UsageError(f"{source}: {message}")
-
-
-def _all_names(value: Any) -> Iterator[str]:
+def _all_names(value: Any) -> list[str]:
     if isinstance(value, str):
-        yield from _PLACEHOLDER.findall(value)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _all_names(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _all_names(part)
+        return _PLACEHOLDER.findall(value)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [name for part in parts for name in _all_names(part)]
 
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -11,14 +11,23 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
 from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.agents.model_gateway import SessionRules, passed_on
-from pytest_toolemu.agents.programs.agent_file import CaseValues, filled, names_in, refuse_misspelled
+from pytest_toolemu.agents.programs.agent_file import (
+    AgentFile,
+    case_values,
+    filled,
+    misspelled,
+    names_in,
+    new_session,
+    parsed,
+    text_at,
+)
 from pytest_toolemu.core.identity import file_hash
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentProgramError, UsageError
@@ -31,19 +40,13 @@ _LONGEST_VARIABLE: Final = 100_000
 _LOOPBACK: Final = ("127.0.0.1", "localhost")
 
 
-def plain_text(output: str, toolbox: Toolbox) -> str:
-    """Return the output itself: it is the answer."""
-    del toolbox
-    return output
-
-
 @dataclass(frozen=True)
 class CommandAgent:
     """An agent that starts a program for each run. ``name`` is what messages call it: the command, or its file.
 
-    ``read`` gets the answer from standard output; it raises AgentProgramError if there is none. ``variables`` are added
-    to the environment; placeholders in their values and in ``words`` are replaced. With ``rules``, the requests of the
-    program to models are passed on, and counted.
+    The program prints its answer, or JSON with its answer if ``file`` says where it is. ``variables`` are added to the
+    environment; placeholders in their values and in ``words`` are replaced. With ``rules``, the requests of the program
+    to models are passed on, and counted.
     """
 
     name: str
@@ -51,7 +54,7 @@ class CommandAgent:
     folder: Path
     identity: dict[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
-    read: Callable[[str, Toolbox], str] = plain_text
+    file: AgentFile | None = None
     rules: SessionRules | None = None
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
@@ -60,12 +63,23 @@ class CommandAgent:
             home = stack.enter_context(tempfile.TemporaryDirectory(prefix="toolemu-", ignore_cleanup_errors=True))
             base_urls = await stack.enter_async_context(passed_on(toolbox, self.rules)) if self.rules else {}
             url = await stack.enter_async_context(served(toolbox))
-            values = CaseValues(task, toolbox.resolved_case.case.id, url, _mcp_config(Path(home), url))
-            return self.read(await self._run(values, base_urls, toolbox), toolbox)
+            values = case_values(task, toolbox, url, new_session(), _mcp_config(Path(home), url))
+            output = await self._run(values, base_urls, toolbox)
+            return output if self.file is None or self.file.answer is None else self._read(output, toolbox)
 
-    async def _run(self, values: CaseValues, base_urls: dict[str, str], toolbox: Toolbox) -> str:
-        by_name = {name: value.replace("\0", "") for name, value in values.by_name.items()}
-        text = "" if "task" in names_in(self.words) else values.task
+    def _read(self, output: str, toolbox: Toolbox) -> str:
+        """Return the text at the path of the file, and report the tokens. Raise AgentProgramError if there is none."""
+        assert self.file is not None
+        source = f"the output of the agent {self.name!r}"
+        value = parsed(output, source)
+        is_counted = toolbox.trajectory.ledger.usage("agent").calls > 0  # by the gateway
+        if self.file.usage is not None and not is_counted:
+            self.file.usage.report(value, toolbox)
+        return text_at(value, self.file.answer or "", source)
+
+    async def _run(self, values: dict[str, str], base_urls: dict[str, str], toolbox: Toolbox) -> str:
+        by_name = {name: value.replace("\0", "") for name, value in values.items()}
+        text = "" if "task" in names_in(self.words) else values["task"]
         environ = _environment(by_name) | base_urls | filled(self.variables, by_name)
         try:
             async with running(
@@ -113,15 +127,22 @@ def command_agent(text: str, rules: SessionRules | None = None) -> CommandAgent:
     The program runs in the current folder.
     """
     command = text.removeprefix(COMMAND).strip()
-    words, folder = split_command(command, text), Path.cwd()
-    check_program(words, folder, text)
-    files = {word: file_hash(str(path)) for word in words if (path := script_in(word, folder))}
+    words, files = checked_command(command, Path.cwd(), text)
     identity: dict[str, Any] = {"kind": "command", "name": command}
-    return CommandAgent(text, words, folder, identity | ({"files": files} if files else {}), rules=rules)
+    return CommandAgent(text, words, Path.cwd(), identity | ({"files": files} if files else {}), rules=rules)
 
 
-def split_command(command: str, source: str) -> tuple[str, ...]:
-    """Return the words of a command, quoted as for a shell. Raise UsageError for no command or one with a key in it."""
+def checked_command(command: str, folder: Path, source: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the words of a command, quoted as for a shell, and the hashes of the files that they name.
+
+    Raise UsageError for no command, for one with a key in it, and if its program or its script does not exist.
+    """
+    words = _words(command, source)
+    _check_program(words, folder, source)
+    return words, {word: file_hash(str(path)) for word in words if (path := _file_in(word, folder))}
+
+
+def _words(command: str, source: str) -> tuple[str, ...]:
     refuse_in_command(command, "the agent" if source.startswith(COMMAND) else source)
     try:
         words = tuple(shlex.split(command))
@@ -129,12 +150,12 @@ def split_command(command: str, source: str) -> tuple[str, ...]:
         raise UsageError(f"agent {source!r}: a quote is not closed; quote as in a shell") from None
     if not words:
         raise UsageError(f"agent {source!r}: there is no command; write one, such as {COMMAND} node agent.js")
-    refuse_misspelled(words, f"agent {source!r}")
+    for message in misspelled(words):
+        raise UsageError(f"agent {source!r}: {message}")
     return words
 
 
-def check_program(words: tuple[str, ...], folder: Path, source: str) -> None:
-    """Raise UsageError if the program or the script of a command does not exist, or the system starts no programs."""
+def _check_program(words: tuple[str, ...], folder: Path, source: str) -> None:
     if sys.platform == "win32":
         raise UsageError(f"agent {source!r}: commands can be tested on Linux and macOS only; use WSL")
     program = words[0]
@@ -313,7 +334,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def script_in(word: str, folder: Path) -> Path | None:
+def _file_in(word: str, folder: Path) -> Path | None:
     """Return the path of the file that a word of a command names, relative to the folder; None if there is none there.
 
     Files elsewhere, such as the interpreter, differ between machines, so they are not part of an identity.

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.agents.model_gateway import SessionRules, check_base_urls
-from pytest_toolemu.agents.programs.agent_file import AgentFile, expanded, parsed, read_agent_file, text_at
-from pytest_toolemu.agents.programs.command import (
-    CommandAgent,
-    check_program,
-    command_agent,
-    file_hashes,
-    plain_text,
-    script_in,
-    split_command,
-)
+from pytest_toolemu.agents.programs.agent_file import AgentFile, expanded, read_agent_file
+from pytest_toolemu.agents.programs.command import CommandAgent, checked_command, command_agent, file_hashes
 from pytest_toolemu.agents.programs.service import ServiceAgent, check_headers
 from pytest_toolemu.core.identity import file_hash
-from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.credentials import REGISTRY, in_environment
+from pytest_toolemu.models.sdk_versions import require_sdk
 from pytest_toolemu.settings import AGENT_FILE, COMMAND
 
 
@@ -37,6 +28,7 @@ def load_program(name: str, rules: SessionRules | None = None) -> CommandAgent |
 
     ``rules`` apply to the requests of a command to models.
     """
+    require_sdk("serve", f"agent {name!r}")
     program = command_agent(name, rules) if name.startswith(COMMAND) else load_agent_file(name, rules=rules)
     if isinstance(program, CommandAgent) and program.rules and not program.rules.replays_only:
         check_base_urls()
@@ -59,58 +51,28 @@ def load_agent_file(
         file = read_agent_file(path)
     except DocumentError as error:
         raise UsageError(str(error)) from None
-    watched = file_hashes(file.watch, path.parent, name)
-    label = path.name.removesuffix(AGENT_FILE)
+    identity = {
+        "kind": "service" if file.command is None else "command",
+        "name": path.name.removesuffix(AGENT_FILE),
+        "file": file_hash(str(path.resolve())),
+        "files": file_hashes(file.watch, path.parent, name),
+    }
     if file.command is not None:
-        return replace(_command(file, path, label, watched, environ), rules=rules if file.gateway else None)
-    identity = _identity("service", label, path, watched)
+        return _command(file, path, identity, environ, rules if file.gateway else None)
     headers: dict[str, str] = expanded(file.headers, environ, name, secret=True)
     check_headers(headers, name)
-    values = {
-        "headers": headers,
-        "body": expanded(file.body, environ, name, secret=True),
-    }
+    values = {"headers": headers, "body": expanded(file.body, environ, name, secret=True)}
     return ServiceAgent(name, file.model_copy(update=values), identity)
 
 
 def _command(
-    file: AgentFile, path: Path, label: str, watched: dict[str, str], environ: Mapping[str, str]
+    file: AgentFile, path: Path, identity: dict[str, Any], environ: Mapping[str, str], rules: SessionRules | None
 ) -> CommandAgent:
     name, folder = str(path), (path.parent / file.folder).resolve()
     if not folder.is_dir():
         raise UsageError(f"{name}: there is no folder {file.folder!r} in {path.parent.resolve()}; correct 'folder'")
-    words = split_command(file.command or "", name)
-    check_program(words, folder, name)
-    scripts = {word: file_hash(str(script)) for word in words if (script := script_in(word, folder))}
-    identity: dict[str, Any] = {
-        "kind": "command",
-        "name": label,
-        "file": file_hash(str(path.resolve())),
-        "files": scripts | watched,
-    }
-    read = JsonAnswer(file, name) if file.answer is not None else plain_text
+    words, scripts = checked_command(file.command or "", folder, name)
     variables: dict[str, str] = expanded(file.env, environ, name)
     for value, variable in in_environment(variables):
         REGISTRY.register(value, variable)  # as in the environment of this process: the program may print it
-    return CommandAgent(name, words, folder, identity, variables, read)
-
-
-def _identity(kind: str, label: str, path: Path, files: dict[str, str]) -> dict[str, Any]:
-    return {"kind": kind, "name": label, "file": file_hash(str(path.resolve())), "files": files}
-
-
-@dataclass(frozen=True)
-class JsonAnswer:
-    """Reads the answer of a command that prints JSON."""
-
-    file: AgentFile
-    name: str
-
-    def __call__(self, text: str, toolbox: Toolbox) -> str:
-        """Return the text at the path of the file, and report the tokens. Raise AgentProgramError if there is none."""
-        source = f"the output of the agent {self.name!r}"
-        value = parsed(text, source)
-        is_counted = toolbox.trajectory.ledger.usage("agent").calls > 0  # by the gateway
-        if self.file.usage is not None and not is_counted:
-            self.file.usage.report(value, toolbox)
-        return text_at(value, self.file.answer or "", source)
+    return CommandAgent(name, words, folder, identity | {"files": scripts | identity["files"]}, variables, file, rules)
