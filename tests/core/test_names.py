@@ -28,7 +28,7 @@ def complaint(**chosen: str) -> str:
         ("agent", "opanai:gpt-4o", "'opanai:gpt-4o' does not name a model; did you mean 'openai'?"),
         ("agent", "refernce:safe", "did you mean 'reference'?"),
         ("agent", "noacct", "'noacct' does not name a model; did you mean 'noact'?"),
-        ("agent", "reference-safe", "'reference-safe' does not name a model; did you mean 'reference'?"),
+        ("agent", "reference-safe", "'reference-safe' does not name a model; did you mean 'reference:safe'?"),
         ("agent", "shop/agent.py", "'shop/agent.py' names a file without a function; write shop/agent.py:FUNCTION"),
         (
             "agent",
