@@ -92,12 +92,11 @@ class UiServer:
         port: int | None = None,
         read_only: bool = False,
         folders: ProjectFolders | None = None,
-        starting: str = "",
     ) -> None:
         self._socket = _listening(host, port)
         self.port: int = self._socket.getsockname()[1]
         rules = access_rules(host, self.port, read_only=read_only)
-        self.ui = UiContext(directory, rules, folders or ProjectFolders(), starting)
+        self.ui = UiContext(directory, rules, folders or ProjectFolders())
         config = uvicorn.Config(
             create_app(self.ui),
             log_config=None,

@@ -99,8 +99,6 @@ class UiContext:
     directory: Path
     rules: AccessRules
     folders: ProjectFolders = ProjectFolders()
-    starting: str = ""
-    """ID of the session whose process runs the application, which may not have begun; empty if there is none."""
     index: SessionIndex = field(init=False)
     labels: LabelSamples = field(init=False)
     results: ResultsCache = field(default_factory=ResultsCache, init=False)

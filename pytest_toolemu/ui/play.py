@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -98,7 +96,7 @@ class PlaySetup:
 TurnKind = Literal["act", "emulate", "reply", "deliver"]
 """What a person does: act as the agent, answer a call, reply as the user, or let a result pass to the agent."""
 
-PlayStatus = Literal["running", "finished", "stopped", "abandoned", "broken"]
+PlayStatus = Literal["running", "finished", "stopped", "broken"]
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,6 @@ class Play:
         setup: PlaySetup,
         resolved_case: ResolvedCase,
         fork: ForkPoint | None = None,
-        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.id = str(number)
         self.setup = setup
@@ -172,9 +169,6 @@ class Play:
         self.version = 0
         self._turns = 0
         self._answer: asyncio.Future[Any] | None = None
-        self._changed = threading.Condition()
-        self._now = now
-        self._seen = now()
 
     @property
     def is_over(self) -> bool:
@@ -216,24 +210,8 @@ class Play:
         self.notify()
 
     def notify(self) -> None:
-        """Count a change, and wake everybody who waits for one."""
+        """Count a change, so that pages update themselves."""
         self.version += 1
-        with self._changed:
-            self._changed.notify_all()
-
-    def wait(self, seconds: float) -> bool:
-        """Block until a person has to do something or the play is over; return whether that is so."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.turn is not None or self.is_over, seconds)
-
-    def touch(self) -> None:
-        """Note that a person uses the play."""
-        self._seen = self._now()
-
-    @property
-    def unattended(self) -> float:
-        """The seconds since a person has used the play, or a page that shows it has asked for its state."""
-        return self._now() - self._seen
 
 
 @dataclass(frozen=True)
@@ -245,52 +223,33 @@ class ForkPoint:
     content: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class PlayCost:
-    """The requests of one role, or of all. ``repeated`` counts replies of an earlier play, which cost nothing."""
-
-    requests: int
-    repeated: int
-    usage: Usage
-    cost: Cost
-
-    @classmethod
-    def of(cls, play: Play, calls: Sequence[ModelCall]) -> PlayCost:
-        """Add up model calls of a play."""
-        paid = [call for call in calls if not call.replayed]
-        usages = (
-            call.reply.usage_of_attempts if call.reply is not None else Usage(calls=1, unknown=1) for call in paid
-        )
-        costs = costs_of(paid, play.prices).values() if play.prices is not None else ()
-        return cls(len(paid), len(calls) - len(paid), sum(usages, Usage()), sum(costs, Cost()))
-
-    @property
-    def text(self) -> str:
-        """Text such as ``3 requests, 1,204 tokens, 0.0031 USD``."""
-        unknown, usd = self.usage.unknown, self.cost.text
-        tokens = sum_text(f"{self.usage.total:,}", nothing_known=unknown == self.requests, incomplete=unknown > 0)
-        texts = [
-            counted(self.requests, "request"),
-            f"{tokens} tokens" if tokens != "unknown" else "tokens unknown",
-            f"{usd} USD" if usd != "unknown" else "cost unknown",
-        ]
-        if self.repeated:
-            texts.append(f"{counted(self.repeated, 'repeated request')} at no cost")
-        return ", ".join(texts if self.requests else texts[3:])
-
-
-def play_costs(play: Play) -> dict[Role, PlayCost]:
-    """Return the cost of each role that asked a model so far, in the order of their first requests."""
+def play_costs(play: Play) -> dict[Role, str]:
+    """Return what each role that asked a model so far has cost, in the order of their first requests."""
     calls = _calls(play)
     roles = dict.fromkeys(call.role for call in calls)
-    return {role: PlayCost.of(play, [call for call in calls if call.role == role]) for role in roles}
+    return {role: _cost_text(play, [call for call in calls if call.role == role]) for role in roles}
 
 
-def play_cost(play: Play) -> PlayCost | None:
-    """Return the cost of a play so far; None if it has asked no model."""
+def play_cost(play: Play) -> str:
+    """Return what a play has cost so far; empty if it has asked no model."""
     calls = _calls(play)
-    return PlayCost.of(play, calls) if calls else None
+    return _cost_text(play, calls) if calls else ""
 
 
 def _calls(play: Play) -> list[ModelCall]:
     return list(play.trajectory.ledger.model_calls) if play.trajectory is not None else []
+
+
+def _cost_text(play: Play, calls: Sequence[ModelCall]) -> str:
+    """Return text such as ``3 requests, 1,204 tokens, 0.0031 USD``. Replies of an earlier play cost nothing."""
+    paid = [call for call in calls if not call.replayed]
+    usage = sum((call.reply.usage_of_attempts if call.reply else Usage(calls=1, unknown=1) for call in paid), Usage())
+    usd = sum(costs_of(paid, play.prices).values() if play.prices is not None else (), Cost()).text
+    tokens = sum_text(f"{usage.total:,}", nothing_known=usage.unknown == len(paid), incomplete=usage.unknown > 0)
+    texts = [
+        counted(len(paid), "request"),
+        f"{tokens} tokens" if tokens != "unknown" else "tokens unknown",
+        f"{usd} USD" if usd != "unknown" else "cost unknown",
+    ]
+    repeated = [f"{counted(count, 'repeated request')} at no cost"] if (count := len(calls) - len(paid)) else []
+    return ", ".join([*texts, *repeated] if paid else repeated)

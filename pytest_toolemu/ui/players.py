@@ -27,7 +27,6 @@ class PersonAgent:
     """Does what a person decides. In a fork, it first repeats what the person did before."""
 
     play: Play
-    earlier: Sequence[Move] = ()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -36,7 +35,7 @@ class PersonAgent:
 
     async def __call__(self, _: Task, toolbox: Toolbox) -> str:
         """Return the person's answer."""
-        earlier = list(self.earlier)
+        earlier = _earlier_moves(self.play.fork)
         while True:
             move: Move = earlier.pop(0) if earlier else await self.play.ask("act")
             self.play.moves.append(move)
@@ -85,7 +84,6 @@ class PersonUser:
     """Asks a person for each reply to the agent. In a fork, it first repeats earlier replies."""
 
     play: Play
-    earlier: Sequence[UserReply] = ()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -94,8 +92,8 @@ class PersonUser:
 
     async def __call__(self, _: Trajectory) -> UserReply:
         """Return the reply."""
-        number = len(self.play.replies)
-        reply: UserReply = self.earlier[number] if number < len(self.earlier) else await self.play.ask("reply")
+        earlier, number = _earlier_replies(self.play.fork), len(self.play.replies)
+        reply: UserReply = earlier[number] if number < len(earlier) else await self.play.ask("reply")
         self.play.replies.append(reply)
         return reply
 
@@ -268,23 +266,24 @@ class RepeatedReplies:
         return await model.complete(request), ""
 
 
-def earlier_moves(point: ForkPoint) -> tuple[Move, ...]:
+def _earlier_moves(point: ForkPoint | None) -> list[Move]:
     """Return what the person did as the agent, up to the call with the changed result."""
     moves: list[Move] = []
     calls = 0
-    for move in point.parent.moves:
-        if calls > point.index:
+    for move in point.parent.moves if point is not None else ():
+        if point is not None and calls > point.index:
             break
         moves.append(move)
         calls += isinstance(move, CallMove)
-    return tuple(moves)
+    return moves
 
 
-def earlier_replies(point: ForkPoint) -> tuple[UserReply, ...]:
+def _earlier_replies(point: ForkPoint | None) -> list[UserReply]:
     """Return what the person replied as the user, before the call with the changed result."""
-    trajectory = point.parent.trajectory
-    said = trajectory.dialogue if trajectory is not None else []
-    return tuple(point.parent.replies[: sum(one.by == "user" and one.step <= point.index for one in said)])
+    if point is None or point.parent.trajectory is None:
+        return []
+    said = point.parent.trajectory.dialogue
+    return point.parent.replies[: sum(one.by == "user" and one.step <= point.index for one in said)]
 
 
 def earlier_steps(point: ForkPoint) -> tuple[Step, ...]:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -45,8 +44,6 @@ from pytest_toolemu.ui.players import (
     RepeatedReplies,
     WatchedAgent,
     WatchedEmulator,
-    earlier_moves,
-    earlier_replies,
     earlier_steps,
     result_problems,
 )
@@ -58,26 +55,19 @@ MAX_RUNNING: Final = 8
 MAX_KEPT: Final = 50
 """Number of plays that are kept in memory; records of older ones stay on disk."""
 
-UNATTENDED: Final = 1800.0
-"""Seconds after which a play that waits for a person, and that no page shows, ends."""
-
-_SWEEP: Final = 60.0
-
 
 class Playground:
     """The plays below a run directory. Its event loop starts with the first play."""
 
-    def __init__(self, directory: Path, cases: Path, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, directory: Path, cases: Path) -> None:
         self.directory = directory
         self.cases = PlaygroundCases(cases)
         self._records = PlayRecords(directory)
-        self._now = now
         self._last = 0
         self._plays: dict[str, Play] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lock = threading.Lock()
         self._loop = CaseLoop("toolemu-playground")
-        self._sweeper: asyncio.Task[None] | None = None
 
     def plays(self) -> list[Play]:
         """Return the plays, the newest first."""
@@ -131,11 +121,13 @@ class Playground:
 
     def stop(self, play: Play) -> None:
         """End a play without judging and storing it."""
-        self._on_loop(lambda: self._cancel(play, "stopped"))
 
-    def sweep(self) -> None:
-        """End plays that wait for a person who has left."""
-        self._on_loop(self._end_unattended)
+        def cancel() -> None:
+            if (task := self._tasks.get(play.id)) is not None and not play.is_over:
+                play.finish("stopped")
+                task.cancel()
+
+        self._on_loop(cancel)
 
     def close(self) -> None:
         """End all plays and the event loop."""
@@ -155,7 +147,7 @@ class Playground:
             )
         settings = setup.settings()
         with self._lock:
-            play = Play(self._last + 1, setup, resolved_case, fork, self._now)
+            play = Play(self._last + 1, setup, resolved_case, fork)
             if sum(not each.is_over for each in self._plays.values()) >= MAX_RUNNING:
                 raise UsageError(f"{MAX_RUNNING} plays are running; end one of them first")
             self._last += 1
@@ -165,7 +157,10 @@ class Playground:
         except BaseException:
             del self._plays[play.id]
             raise
-        self._forget_oldest()
+        with self._lock:
+            over = [each for each in self._plays.values() if each.is_over]
+            for each in over[: max(0, len(self._plays) - MAX_KEPT)]:
+                del self._plays[each.id]
         return play
 
     async def _begin(self, play: Play, settings: Settings, recorder: Recorder | None) -> None:
@@ -178,10 +173,9 @@ class Playground:
         except BaseException:
             await components.models.close()
             raise
-        loop = asyncio.get_running_loop()
-        self._tasks[play.id] = loop.create_task(self._run(play, spec, settings, components, recorder))
-        if self._sweeper is None:
-            self._sweeper = loop.create_task(self._sweep_regularly())
+        self._tasks[play.id] = asyncio.get_running_loop().create_task(
+            self._run(play, spec, settings, components, recorder)
+        )
 
     async def _run(
         self, play: Play, spec: RunSpec, settings: Settings, components: Components, recorder: Recorder | None
@@ -201,27 +195,6 @@ class Playground:
             del self._tasks[play.id]
             await components.models.close()
 
-    def _cancel(self, play: Play, status: Any) -> None:
-        if (task := self._tasks.get(play.id)) is not None and not play.is_over:
-            play.finish(status)
-            task.cancel()
-
-    def _end_unattended(self) -> None:
-        for play in self.plays():
-            if play.turn is not None and play.unattended > UNATTENDED:
-                self._cancel(play, "abandoned")
-
-    async def _sweep_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(_SWEEP)
-            self._end_unattended()
-
-    def _forget_oldest(self) -> None:
-        with self._lock:
-            over = [play for play in self._plays.values() if play.is_over]
-            for play in over[: max(0, len(self._plays) - MAX_KEPT)]:
-                del self._plays[play.id]
-
     def _on_loop(self, function: Callable[[], None]) -> None:
         async def call() -> None:
             function()
@@ -238,7 +211,7 @@ def _prices(settings: Settings) -> Prices:
 
 
 _A_DAY: Final = 24 * 3600.0
-"""People think as long as they like; a play that nobody looks at ends much earlier."""
+"""People think as long as they like; they end a play by hand."""
 
 
 async def checked_spec(play: Play, settings: Settings, components: Components) -> RunSpec:
@@ -259,7 +232,7 @@ async def checked_spec(play: Play, settings: Settings, components: Components) -
     with _about("evaluators"):
         evaluators = evaluators_of(settings, components)
     with _about("user"):
-        user = _user(play, components)
+        user: SimulatedUser = PersonUser(play) if setup.user == PERSON else components.user()
     spec = RunSpec(
         per_call(case) if settings.world == "calls" else case,
         agent,
@@ -284,7 +257,7 @@ def _about(field: str) -> Iterator[None]:
 
 def _agent(play: Play, components: Components) -> Agent:
     if play.setup.agent == PERSON:
-        return PersonAgent(play, earlier_moves(play.fork) if play.fork is not None else ())
+        return PersonAgent(play)
     name = play.setup.agent.removeprefix(REFERENCE)
     references = {**play.resolved_case.case.references, **play.resolved_case.case.unlabeled}
     if play.setup.agent != name and name and name not in references and play.setup.turns == 1:
@@ -303,12 +276,6 @@ def _emulator(play: Play, components: Components) -> Emulator:
     if play.fork is None:
         return emulator
     return ForkedEmulator(emulator, repeating, play, play.fork, earlier_steps(play.fork))
-
-
-def _user(play: Play, components: Components) -> SimulatedUser:
-    if play.setup.user == PERSON:
-        return PersonUser(play, earlier_replies(play.fork) if play.fork is not None else ())
-    return components.user()
 
 
 FOLDER: Final = "playground"

@@ -107,7 +107,6 @@ def play_of(request: Request) -> Play:
     found = context_of(request).playground.play(play_id)
     if found is None:
         raise HTTPException(404, f"there is no play {play_id!r}; plays end with the application, their records remain")
-    found.touch()
     return found
 
 

@@ -17,10 +17,10 @@ from starlette.routing import Route
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.sessions.live_session import LiveSession
-from pytest_toolemu.sessions.store import MANIFEST, item_mark, mark_of
-from pytest_toolemu.ui.context import context_of, listed_session_of, measured, page, runs_of, session_of, session_of_id
+from pytest_toolemu.sessions.store import item_mark, mark_of
+from pytest_toolemu.ui.context import context_of, listed_session_of, measured, page, runs_of, session_of
 from pytest_toolemu.ui.run_filter import RunFilter, RunsPage, filter_notices
-from pytest_toolemu.ui.session_index import SessionFolder, latest_runs, modified, record_names
+from pytest_toolemu.ui.session_index import SessionFolder, latest_runs, record_names
 
 
 def sessions(request: Request) -> Response:
@@ -181,38 +181,14 @@ def _announcement(live: LiveSession | None) -> str:
     return f"{10 * tenths} % of {counted(progress.total, 'case')} done, {failed} failed."
 
 
-# A session writes its first live file soon after its manifest. One that has none by then has ended.
-_SECONDS_TO_BEGIN: Final = 3.0
-
-
 def live_start(request: Request) -> Response:
-    """Lead to a session: the one that the URL names once it has begun; without a name, the newest that runs.
-
-    As long as there is none, the page that says so asks again every second.
-    """
-    name, is_poll = request.query_params.get("session", ""), "hx-request" in request.headers
-    if name:
-        session = _named(request, name)
-    else:
-        session = next((each for each in context_of(request).index.sessions() if each.is_running), None)
+    """Lead to the newest session that runs. Without one, the page that says so asks again every second."""
+    is_poll = "hx-request" in request.headers
+    session = next((each for each in context_of(request).index.sessions() if each.is_running), None)
     if session is not None:
         target = f"/sessions/{session.id}/live"
         return Response(headers={"hx-redirect": target}) if is_poll else RedirectResponse(target, 303)
-    return Response(status_code=204) if is_poll else page(request, "live_start.html.j2", name=name)
-
-
-def _named(request: Request, name: str) -> SessionFolder | None:
-    """Return the session with this ID; None if it is about to begin. Raise HTTPException if there is none."""
-    ui = context_of(request)
-    if name == ui.starting and ui.index.session(name) is None:
-        return None
-    session = session_of_id(ui, name)
-    return session if session.live is not None or _is_older(session) else None
-
-
-def _is_older(session: SessionFolder) -> bool:
-    """Return whether a session without a live file has ended."""
-    return time() - modified(session.folder / MANIFEST) / 1e9 > _SECONDS_TO_BEGIN
+    return Response(status_code=204) if is_poll else page(request, "live_start.html.j2")
 
 
 ROUTES = (

@@ -34,11 +34,10 @@ def client_of(
     read_only: bool = False,
     is_open: bool = True,
     folders: ProjectFolders | None = None,
-    starting: str = "",
 ) -> TestClient:
     """Return a client of a new application; ``is_open``: it has the cookie."""
     rules = AccessRules(PORT, read_only=read_only)
-    client = TestClient(create_app(UiContext(directory, rules, folders or ProjectFolders(), starting)), base_url=ORIGIN)
+    client = TestClient(create_app(UiContext(directory, rules, folders or ProjectFolders())), base_url=ORIGIN)
     if is_open:
         client.cookies.set(rules.cookie_name, rules.cookie)
     return client

@@ -233,25 +233,6 @@ def test_live_without_a_session_waits_for_the_next_one(folder: Path, client: Tes
     write_running(folder)
     assert client.get("/live", headers=poll).headers["hx-redirect"] == URL
     assert client.get("/live", follow_redirects=False).headers["location"] == URL
-    answer = client.get("/live?session=unknown")
-    assert (answer.status_code, "there is no session &#39;unknown&#39; in the run directory" in answer.text) == (
-        404,
-        True,
-    )
-
-
-def test_the_start_page_waits_for_the_session_of_its_own_process(folder: Path) -> None:
-    start, poll = f"/live?session={NAME}", {"hx-request": "true"}
-    client = client_of(folder.parent, starting="soon")
-    assert "The session is starting" in shown(client, "/live?session=soon")
-    assert client.get("/live?session=soon", headers=poll).status_code == 204
-    assert client.get(start, headers=poll).status_code == 204
-    write_running(folder)
-    assert client.get(start, headers=poll).headers["hx-redirect"] == URL
-    assert client.get(start, follow_redirects=False).headers["location"] == URL
-    remove_live(folder)
-    os.utime(folder / "session.json", (1, 1))
-    assert client.get(start, follow_redirects=False).headers["location"] == URL, "it has ended already"
 
 
 def test_hostile_text_in_live_files_is_escaped(folder: Path, client: TestClient) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from pytest_toolemu.ui.play import Play
 from pytest_toolemu.ui.playground import Playground
 from tests.ui.applications import client_of, rules_of
+from tests.ui.playground.conftest import settled
 
 CASE = "june-rent-for-anna"
 HOSTILE = "</textarea><script>alert(1)</script>"
@@ -37,7 +37,7 @@ def send(app: TestClient, path: str, **form: Any) -> Any:
     response = app.post(f"/playground/{path}", json=form, headers={"x-csrf-token": rules_of(app).csrf})
     assert response.status_code == 200, response.text
     for play in playground_of(app).plays():
-        assert play.wait(20)
+        settled(play)
     return response.json()
 
 
@@ -74,9 +74,7 @@ def test_a_play_by_hand_ends_with_a_record_that_is_in_no_list(app: TestClient) -
     assert '<span class="pill failed">failed</span>' in start
 
 
-def test_a_page_asks_for_the_state_which_changes_with_the_play(
-    app: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_asks_for_the_state_which_changes_with_the_play(app: TestClient) -> None:
     play = started(app)
     page = app.get(f"/playground/{play}").text
     before = app.get(f"/playground/{play}/state").json()
@@ -87,10 +85,6 @@ def test_a_page_asks_for_the_state_which_changes_with_the_play(
     after = app.get(f"/playground/{play}/state").json()
     assert (after["version"] > before["version"], after["status"]) == (True, "finished")
     assert f'data-version="{after["version"]}" data-state="{after["state"]}"' in app.get(f"/playground/{play}").text
-    used: list[str] = []
-    monkeypatch.setattr(Play, "touch", lambda play: used.append(play.id))
-    app.get(f"/playground/{play}/state")
-    assert used == [play.removeprefix("plays/")], "a play that a page shows is not abandoned"
 
 
 def test_a_form_that_a_person_fills_stays_when_the_pace_changes(app: TestClient) -> None:

@@ -189,7 +189,7 @@ async function refreshTurn() {
 
 const SOON = 100;
 const LATER = 1_000;
-const WHEN_HIDDEN = 30_000; // often enough for the application to see that the play is not abandoned
+const WHEN_HIDDEN = 30_000;
 
 if (play) {
   const gone = document.getElementById("gone");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,10 @@ def begun(playground: Playground, case: str = CASE, text: str | None = None, **f
 
 
 def settled(play: Play) -> Play:
-    assert play.wait(20), "the play neither waits for a person nor ends"
+    deadline = time.monotonic() + 20
+    while play.turn is None and not play.is_over:
+        assert time.monotonic() < deadline, "the play neither waits for a person nor ends"
+        time.sleep(0.002)
     return play
 
 

@@ -36,7 +36,7 @@ def test_an_agent_meets_the_changed_result_and_the_original_goes_on(playground: 
     assert play.turn is not None
     for each in (play, fork):
         playground.set_stepping(each, False)
-        assert each.wait(20)
+        settled(each)
     assert play.run is not None
     assert fork.run is not None
     assert (play.run.answer, fork.run.answer) == ("Anna Lindqvist", "Nobody")

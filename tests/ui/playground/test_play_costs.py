@@ -39,19 +39,17 @@ def test_a_play_shows_what_its_models_cost_and_a_fork_what_it_repeats(
     Path("prices.yaml").write_text(PRICES)
     monkeypatch.setenv("TOOLEMU_PRICES", "prices.yaml")
     play = begun(playground, agent=agent)
-    texts = [f"{role}: {cost.text}" for role, cost in play_costs(play).items()]
+    texts = [f"{role}: {cost}" for role, cost in play_costs(play).items()]
     assert texts == ["agent: 3 requests, 45 tokens, 0.00006 USD"]
     fork = settled(playground.fork(play, 1, {"payees": [], "more": False}))
     cost = play_cost(fork)
-    assert cost is not None
-    assert cost.text == "1 request, 15 tokens, 0.00002 USD, 2 repeated requests at no cost"
+    assert cost == "1 request, 15 tokens, 0.00002 USD, 2 repeated requests at no cost"
 
 
 def test_unknown_costs_are_not_zero(playground: Playground, agent: str) -> None:
     cost = play_cost(begun(playground, agent=agent))
-    assert cost is not None
-    assert cost.text.endswith(" tokens, cost unknown")
-    assert play_cost(begun(playground)) is None
+    assert cost.endswith(" tokens, cost unknown")
+    assert play_cost(begun(playground)) == ""
 
 
 def test_prices_that_are_not_valid_are_refused_before_a_model_is_asked(
@@ -74,6 +72,5 @@ def test_costs_are_on_the_page_of_a_play_and_in_the_list(
 
 def check_pages(client: TestClient, play: Play) -> None:
     cost = play_cost(play)
-    assert cost is not None
-    assert f"<dt>Agent</dt><dd>{cost.text}</dd>" in client.get(f"/playground/plays/{play.id}").text
-    assert cost.text in client.get("/playground").text
+    assert f"<dt>Agent</dt><dd>{cost}</dd>" in client.get(f"/playground/plays/{play.id}").text
+    assert cost in client.get("/playground").text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.sessions.merge_sessions import read_inputs
 from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries, sessions_below
 from pytest_toolemu.ui.play import AnswerMove, CallMove, Play, SayMove, TurnOverError
-from pytest_toolemu.ui.playground import MAX_RUNNING, UNATTENDED, Playground
+from pytest_toolemu.ui.playground import MAX_RUNNING, Playground
 from tests.ui.playground.conftest import begun, do, settled
 
 SEARCH = CallMove("BankManager_SearchPayee", {"name": "Anna"})
@@ -77,7 +76,7 @@ def test_an_agent_is_watched_step_by_step_and_let_go(playground: Playground) -> 
     do(playground, play)
     assert (play.turn.call and play.turn.call.index, len(play.steps)) == (1, 1)
     playground.set_stepping(play, False)
-    assert play.wait(20)
+    settled(play)
     assert play.run is not None
     assert (play.run.outcome, play.run.agent) == ("failed", "reference")
 
@@ -191,24 +190,10 @@ def test_few_plays_run_at_once_and_a_stopped_one_makes_room(playground: Playgrou
     assert begun(playground).status == "running"
 
 
-def test_a_play_that_a_person_has_left_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    time = [0.0]
-    playground = Playground(tmp_path, tmp_path / "cases", now=lambda: time[0])
+def test_plays_end_with_the_application(playground: Playground) -> None:
     play = begun(playground)
-    time[0] = UNATTENDED
-    playground.sweep()
-    assert awaited(play) == "act"
-    play.touch()
-    time[0] = 2 * UNATTENDED
-    playground.sweep()
-    assert awaited(play) == "act"
-    time[0] = 2 * UNATTENDED + 1
-    playground.sweep()
-    assert (awaited(play), play.status) == (None, "abandoned")
-    other = begun(playground)
     playground.close()
-    assert other.status == "stopped"
+    assert play.status == "stopped"
 
 
 def test_the_folder_of_one_session_is_no_place_for_plays(playground: Playground) -> None:
