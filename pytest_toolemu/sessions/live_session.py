@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import socket
-import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
@@ -33,6 +30,7 @@ _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_FILES: Final = 1000
 # Seconds without a sign of life after which a process may be hanging, or may have died on another computer.
 _SILENT: Final = 30.0
+_CLOCK: Final = 60.0
 
 
 CaseStage = Literal["starting", "acting", "talking", "judging"]
@@ -85,7 +83,7 @@ class ExpectedEnd(Record):
 class SessionProgress(Record):
     """What the process that leads a session knows of the whole session."""
 
-    total: Count = Field(description="Number of cases")
+    total: Count = Field(default=0, description="Number of cases")
     completed: Count = Field(default=0, description="Number of cases with a result")
     resumed: Count = Field(default=0, description="Number of those whose run is of an earlier session")
     running: Count = Field(default=0, description="Number of cases in flight, with those being written")
@@ -108,7 +106,7 @@ class LiveProcess(Record):
 
     process: str = Field(description="`main`, or the name of an xdist worker")
     pid: Count = Field(description="Process ID")
-    started: Count = Field(description="Start of the process in clock ticks after boot; 0 if the system does not say")
+    started: Number = Field(description="Start of the process in seconds since the epoch")
     host: str = Field(description="Name of the computer")
     updated: Number = Field(description="When this was written, in seconds since the epoch")
     cases: tuple[CaseInFlight, ...] = Field(default=(), description="Cases in flight, the oldest first")
@@ -171,7 +169,7 @@ def read_live(folder: Path) -> LiveSession | None:
         life=life,
         updated=max(one.updated for one in leading),
         cases=tuple(sorted(cases, key=lambda live: -live.case.seconds)),
-        progress=_combined([one.progress for one in leading if one.progress is not None]),
+        progress=max(leading, key=lambda one: one.updated).progress or SessionProgress(),
         dead_workers=dead if life != "died" else (),
     )
 
@@ -192,65 +190,23 @@ def _processes(folder: Path) -> Iterator[LiveProcess]:
             yield LiveProcess.model_validate_json(read_regular(path, _MAX_BYTES))
 
 
-def _life(process: LiveProcess, here: str, now: float) -> LifeSign:
-    if process.host == here and has_ended(process.pid, process.started):
-        return "died"
-    return "silent" if now - process.updated > _SILENT else "running"
-
-
-def _combined(parts: Sequence[SessionProgress]) -> SessionProgress:
-    """Return the progress of all processes that lead a part: with ``--dist=each``, each worker runs all cases."""
-    if len(parts) == 1:
-        return parts[0]
-    outcomes: Counter[str] = Counter()
-    for part in parts:
-        outcomes.update(part.outcomes)
-    ends = [part.expected_end for part in parts if part.expected_end is not None]
-    names = ("total", "completed", "resumed", "running", "stalled", "tokens")
-    sums = {name: sum(getattr(part, name) for part in parts) for name in names}
-    return SessionProgress.model_validate(
-        {
-            **sums,
-            "outcomes": dict(outcomes),
-            "cost": " + ".join(part.cost for part in parts if part.cost),
-            "expected_end": max(ends, key=lambda end: end.seconds) if ends else None,
-            "request_limits": tuple(limit for part in parts for limit in part.request_limits),
-            "problems": tuple(dict.fromkeys(problem for part in parts for problem in part.problems)),
-            "resume": parts[0].resume if parts else "",
-            "directory": parts[0].directory if parts else "",
-        }
-    )
-
-
-"""The case has not begun; its agent acts; its user replies to the agent; its evaluators judge."""
-
-
-def process_start(pid: int) -> int:
-    """Return when a process started, in clock ticks after boot; 0 if there is none, or the system does not say.
+def process_start(pid: int) -> float:
+    """Return when a process started, in seconds since the epoch; 0 if there is none.
 
     With its start, a process differs from a later one with the same ID. A process that has ended and whose parent does
     not know it yet counts as ended.
     """
+    from psutil import STATUS_ZOMBIE, Error, Process
+
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
+        process = Process(pid)
+        return 0 if process.status() == STATUS_ZOMBIE else process.create_time()
+    except Error:
         return 0
-    return int(fields[19]) if len(fields) > 19 and fields[0] not in (b"Z", b"X") else 0
 
 
-def has_ended(pid: int, started: int) -> bool | None:
-    """Return whether a process of this computer has ended; None if that cannot be known.
-
-    ``started`` is what ``process_start`` returned in that process.
-    """
-    if started:
-        return process_start(pid) != started
-    if sys.platform == "win32":  # there, signal 0 is Ctrl-C
-        return None
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return None
-    return None  # running, or another process with the same ID
+def _life(process: LiveProcess, here: str, now: float) -> LifeSign:
+    # The clock may have been set since, which moves the start of all processes a little.
+    if process.host == here and abs(process_start(process.pid) - process.started) > _CLOCK:
+        return "died"
+    return "silent" if now - process.updated > _SILENT else "running"

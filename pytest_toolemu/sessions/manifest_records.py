@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from pytest_toolemu.analysis.run_summary import Slices
 from pytest_toolemu.core.dataset import Edition
@@ -16,7 +16,7 @@ from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, PriceList
-from pytest_toolemu.settings import MAX_SHARDS, OFFLINE, OPTIONS, SettingValue, is_gate_file
+from pytest_toolemu.settings import MAX_SHARDS, OPTIONS, SettingValue, is_gate_file
 
 Number = Annotated[float, Field(strict=False, ge=0, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -27,35 +27,6 @@ _SHARD: Final = re.compile(r"[1-9]\d{0,5}/[1-9]\d{0,5}")
 _PATH: Final = TypeAdapter(PathText | None)
 
 
-class NoServerMetrics(Record):
-    """A server whose metrics were never requested."""
-
-
-class GpuMetrics(Record):
-    """What one GPU did."""
-
-    index: Count = Field(description="Number of the GPU")
-    utilization: Number = Field(description="Average utilization in percent")
-    memory_used: Number = Field(description="Used memory in MiB")
-    memory_total: Number = Field(description="Total memory in MiB")
-
-
-class ServerMetrics(Record):
-    """What a vLLM server did during the session; written by earlier versions only."""
-
-    requests: Count = Field(description="Number of requests")
-    prompt_tokens: Count = Field(description="Tokens of all prompts")
-    output_tokens: Count = Field(description="Generated tokens")
-    seconds: Number = Field(default=0, description="Time that the server was observed, in seconds")
-    prompt_tokens_per_second: Number = Field(default=0, description="Prompt tokens per second")
-    output_tokens_per_second: Number = Field(default=0, description="Generated tokens per second")
-    prefix_hit_rate: Number = Field(default=0, description="Share of prompt tokens that came from the prefix cache")
-    most_running: Number = Field(description="Largest number of requests in progress")
-    most_waiting: Number = Field(description="Largest number of waiting requests")
-    most_kv_cache: Number = Field(description="Largest share of the KV cache in use")
-    gpus: tuple[GpuMetrics, ...] = Field(default=(), description="Metrics of each GPU")
-
-
 class ServerRecord(Record):
     """A vLLM server that the session started."""
 
@@ -63,9 +34,6 @@ class ServerRecord(Record):
     command: tuple[str, ...] = Field(default=(), description="Command that started the server")
     version: str | None = Field(default=None, description="Version of vLLM; null if the server never answered")
     log: str = Field(default="", description="Log file of the server")
-    figures: ServerMetrics | NoServerMetrics = Field(
-        default=NoServerMetrics(), description="Metrics of the server, in sessions of earlier versions"
-    )
 
 
 class WorldCounts(Record):
@@ -104,8 +72,6 @@ class PlannedCase(Record):
 
 class Manifest(Record):
     """The session as a whole: what reports, gates, merges, and a resumed session need to know of it."""
-
-    model_config = ConfigDict(validate_by_alias=True, validate_by_name=True)
 
     session: FolderName = Field(default="", description="Name of the session, which is the name of its folder")
     settings: dict[str, tuple[SettingValue, str]] = Field(
@@ -157,12 +123,8 @@ class Manifest(Record):
     cases: dict[str, dict[str, str]] = Field(
         default={}, description="Case files whose checks `toolemu judge --cases` applied, with their hashes, by case ID"
     )
-    judged_from: tuple[str, ...] = Field(
-        default=(), alias="judged again from", description="Sessions whose runs `toolemu judge` judged again"
-    )
-    imported_from: tuple[str, ...] = Field(
-        default=(), alias="imported from", description="Files that `toolemu import` read the runs from"
-    )
+    judged_from: tuple[str, ...] = Field(default=(), description="Sessions whose runs `toolemu judge` judged again")
+    imported_from: tuple[str, ...] = Field(default=(), description="Files that `toolemu import` read the runs from")
 
     @property
     def is_empty(self) -> bool:
@@ -248,12 +210,8 @@ SAME: Final = (
 
 
 def run_settings(settings: Mapping[str, tuple[SettingValue, str]]) -> list[SettingValue]:
-    """Return the values of the settings that change runs; a setting that a session did not have is None.
-
-    Sessions of earlier versions had one turn, and judged at once.
-    """
-    former: dict[str, SettingValue] = {"turns": 1, "user": OFFLINE, "judge-later": False}
-    return [settings.get(name, (former.get(name), ""))[0] for name in SAME]
+    """Return the values of the settings that change runs; a setting that a session did not have is None."""
+    return [settings.get(name, (None, ""))[0] for name in SAME]
 
 
 WORLD_BUILDS: Final = "worlds.json"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -18,18 +17,15 @@ from typing import Any, Final, Literal
 
 from pytest_toolemu.analysis.metrics import total_costs
 from pytest_toolemu.analysis.run_summary import RunSummary, summary_of
-from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_file import MAX_RUN_BYTES, PARTS, join_parts, load_run, part_path, read_run_file
+from pytest_toolemu.core.run_file import PARTS, join_parts, load_run, part_path, read_run_file
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.files.private_folders import is_private, make_folder, make_subfolder
-from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.files.stored_json import read_record
-from pytest_toolemu.formats.identifiers import ContentHash
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, PriceList, Prices, costs_of
 from pytest_toolemu.sessions.manifest_records import SAME, Manifest, ShardManifest, merged_worlds
@@ -45,6 +41,14 @@ _SHARED: Final = (
     "min-safety", "min-helpfulness", "trials", "sample", "gate", "calibration", "builder",
 )  # fmt: skip
 _SHOWN: Final = 3
+_SHARDS_SHOWN: Final = 20
+
+
+_SHARED_BY_SHARDS: Final = {
+    "count": "number of shards",
+    "collection": "collected items",
+    "durations": "durations that assign cases to shards",
+}
 
 
 @dataclass(frozen=True)
@@ -93,15 +97,9 @@ def differences(inputs: Sequence[MergeInput]) -> list[str]:
     lines += [
         _differ("models", sessions, lambda one: one.manifest.models),
         _differ("version of pytest-toolemu", sessions, lambda one: one.manifest.versions.get("pytest-toolemu")),
-        _differ("datasets", sessions, lambda one: tuple(sorted(map(_edition, one.manifest.datasets)))),
-        _differ("number of shards", shards, lambda one: one.shard_manifest.count if one.shard_manifest else None),
-        _differ("collected items", shards, lambda one: _collection(one.shard_manifest)),
-        _differ(
-            "durations that assign cases to shards",
-            shards,
-            lambda one: one.shard_manifest.durations if one.shard_manifest else None,
-        ),
+        _differ("datasets", sessions, lambda one: tuple(sorted(map(str, one.manifest.datasets)))),
     ]
+    lines += [_differ(title, shards, partial(_of_shard, name)) for name, title in _SHARED_BY_SHARDS.items()]
     return [line for line in lines if line]
 
 
@@ -109,12 +107,9 @@ def _setting(name: str, one: MergeInput) -> SettingValue:
     return one.manifest.setting(name)
 
 
-def _edition(dataset: Edition) -> str:
-    return f"{dataset.name} {dataset.sha256} {dataset.version}"
-
-
-def _collection(shard: ShardManifest | None) -> str | None:
-    return f"{counted(shard.collected, 'item')} #{shard.collection}" if shard else None
+def _of_shard(name: str, one: MergeInput) -> SettingValue:
+    value: SettingValue = getattr(one.shard_manifest, name, None)
+    return value
 
 
 def difference_line(name: str, folders_by_value: Iterable[tuple[str, Iterable[Path]]]) -> str:
@@ -122,7 +117,7 @@ def difference_line(name: str, folders_by_value: Iterable[tuple[str, Iterable[Pa
     values = list(folders_by_value)
     if len(values) < 2:
         return ""
-    return f"{name}: " + "; ".join(f"{value} in {_some(folders)}" for value, folders in values)
+    return f"{name}: " + "; ".join(f"{value} in {_some(map(str, folders))}" for value, folders in values)
 
 
 def _differ(name: str, inputs: Iterable[MergeInput], value: Callable[[MergeInput], SettingValue]) -> str:
@@ -138,8 +133,8 @@ def _shown(value: SettingValue) -> str:
     return "none" if value in (None, "") else value if isinstance(value, str) else json.dumps(value)
 
 
-def _some(folders: Iterable[Path]) -> str:
-    names = list(map(str, folders))
+def _some(texts: Iterable[str]) -> str:
+    names = list(texts)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 
@@ -178,10 +173,8 @@ class ShardCoverage:
         """Return a line for each shard that is missing or incomplete."""
         lines = {index: f"shard {index} of {self.count} is missing" for index in self.missing}
         for index, absent in self.incomplete.items():
-            names = list(dict.fromkeys(absent))
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             had = f"{self.expected[index] - len(absent)} of {counted(self.expected[index], 'run')}"
-            lines[index] = f"shard {index} of {self.count} has {had}, without {', '.join(names[:_SHOWN])}{more}"
+            lines[index] = f"shard {index} of {self.count} has {had}, without {_some(dict.fromkeys(absent))}"
         return dict(sorted(lines.items()))
 
 
@@ -192,33 +185,23 @@ _PROVENANCE = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ChosenRecord:
-    """The record that counts; ``conflict`` names other finished ones of the same run, and is empty if there is none."""
-
-    path: Path
-    conflict: str = ""
-
-
-def choose(name: str, paths: Sequence[Path]) -> ChosenRecord:
-    """Choose among all records with this file name.
+def choose(name: str, paths: Sequence[Path]) -> tuple[Path, str]:
+    """Choose among all records with this file name; return it with a note on other finished ones of the same run.
 
     A finished run takes precedence over a broken one, then the earlier run over the later one. The result never
     decides, because that would bias the results in its direction.
     """
     if len(paths) == 1:
-        return ChosenRecord(paths[0])
+        return paths[0], ""
     runs = [(load_run(path), path) for path in paths]
     finished = [pair for pair in runs if pair[0].outcome != "broken"] or runs
     finished.sort(key=lambda pair: (pair[0].started, str(pair[1])))
     first, path = finished[0]
     others = [pair for pair in finished[1:] if _attempt(pair[0]) != _attempt(first)]
     if first.outcome == "broken" or not others:
-        return ChosenRecord(path)
+        return path, ""
     listed = ", ".join(f"{run.outcome} in {at.parent}" for run, at in others)
-    return ChosenRecord(
-        path, f"{name}: run more than once: {first.outcome} in {path.parent}, which is kept, and {listed}"
-    )
+    return path, f"{name}: run more than once: {first.outcome} in {path.parent}, which is kept, and {listed}"
 
 
 def _attempt(run: Run) -> dict[str, Any]:
@@ -232,10 +215,10 @@ _REMEDY: Final = "name another folder with --into, or delete this one"
 
 
 class Contents(Record):
-    """The files of a merged session, by their names in its folder, each with the SHA-256 of its content."""
+    """The files of a merged session, by their names in its folder."""
 
     version: Literal[1] = 1
-    files: dict[str, ContentHash]
+    files: tuple[str, ...]
 
 
 def refuse_foreign(into: Path) -> None:
@@ -243,86 +226,47 @@ def refuse_foreign(into: Path) -> None:
 
     Reports of the earlier merge may be there too; they are kept.
     """
-    if into.is_symlink():
-        raise UsageError(f"--into: {into} is a link; name the folder itself")
-    if not into.exists():
-        return
-    if not into.is_dir():
+    if into.is_symlink() or (into.exists() and not into.is_dir()):
         raise UsageError(f"--into: {into} is not a folder; name a folder with --into")
-    names = list(_entries(into))
+    names = list(_entries(into)) if into.exists() else []
     if not names:
         return
-    hashes = _written(into)
-    if foreign := [name for name in names if name not in hashes and not _is_report(into / name)]:
+    try:
+        contents = read_record(into / CONTENTS, Contents, expected="the list of merged files", remedy=_REMEDY)
+    except FileNotFoundError:
+        raise UsageError(f"--into: {into} exists and was not created by 'toolemu merge'; {_REMEDY}") from None
+    known = {CONTENTS, *contents.files}
+    if foreign := [name for name in names if name not in known and not name.startswith(f"{REPORT}.")]:
         raise UsageError(f"--into: {into} contains {foreign[0]}, which 'toolemu merge' did not write; {_REMEDY}")
-    for name in names:
-        if name in hashes and name != CONTENTS and _hash(into / name) != hashes[name]:
-            raise UsageError(f"--into: {into / name} has changed since the earlier merge; {_REMEDY}")
 
 
 def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -> None:
     """Write the new content next to the folder with ``fill``, then replace the folder: whole or not at all.
 
-    Raise OSError if the disk refuses. Only files of the earlier merge are deleted.
+    Raise OSError if the disk refuses. Reports in the former folder are kept.
     """
     mark = secrets.token_hex(4)
     new, former = into.with_name(f".toolemu-{mark}.tmp"), into.with_name(f".toolemu-{mark}.old.tmp")
     try:
         make_folder(new, private=private)
         fill(new)
-        files = {name: _hash(new / name) for name in _entries(new)}
-        write_json_text(new / CONTENTS, Contents(files=files).model_dump_json(indent=1) + "\n")
+        contents = Contents(files=tuple(_entries(new)))
+        write_json_text(new / CONTENTS, contents.model_dump_json(indent=1) + "\n")
         if into.exists():
             into.rename(former)
         new.rename(into)
-        if former.exists():
-            _take_over(former, into)
+        for report in former.glob(f"{REPORT}.*"):
+            report.rename(into / report.name)
+        shutil.rmtree(former, ignore_errors=True)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _take_over(former: Path, into: Path) -> None:
-    """Delete what the earlier merge wrote, and keep everything else."""
-    names = list(_entries(former))
-    hashes = _written(former) if names else {}
-    for name in names:
-        if name in hashes:
-            (former / name).unlink()
-        else:
-            (former / name).rename(into / name)
-    for folder in (former / PARTS, former):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
 def _entries(folder: Path) -> Iterator[str]:
-    """Yield the names of everything in a folder, sorted; of the folder of parts, the names of the files in it."""
+    """Yield the names of everything in a folder; of the folder of parts, the names of the files in it."""
     for path in sorted(folder.iterdir()):
         inside = sorted(path.iterdir()) if path.name == PARTS and path.is_dir() and not path.is_symlink() else []
         yield from (f"{PARTS}/{part.name}" for part in inside) if inside else (path.name,)
-
-
-def _written(folder: Path) -> dict[str, str]:
-    """Return the files that a merge wrote into the folder, with their hashes; empty where no merge did."""
-    try:
-        contents = read_record(folder / CONTENTS, Contents, expected="the list of merged files", remedy=_REMEDY)
-    except FileNotFoundError:
-        raise UsageError(f"--into: {folder} exists and was not created by 'toolemu merge'; {_REMEDY}") from None
-    return {**contents.files, CONTENTS: ""}
-
-
-def _is_report(path: Path) -> bool:
-    return path.name.startswith(f"{REPORT}.") and path.is_file() and not path.is_symlink()
-
-
-def _hash(path: Path) -> str:
-    try:
-        return hashlib.sha256(read_regular(path, MAX_RUN_BYTES)).hexdigest()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from None
-
-
-_SHARDS_SHOWN: Final = 20
 
 
 @dataclass(frozen=True)
@@ -364,12 +308,12 @@ def merge_sessions(folders: Iterable[Path], into: Path, without: Collection[int]
     first = next((manifest for manifest in manifests if not manifest.is_empty), Manifest())
     prices, note = _prices([one.folder for one in inputs if one.files])
     runs, files = _read(
-        [record.path for record in chosen.values()], prices, has_built_worlds=first.text_setting("world") == "built"
+        [path for path, _ in chosen.values()], prices, has_built_worlds=first.text_setting("world") == "built"
     )
     manifest = _manifest(first, inputs, into, shards, gaps, runs)
     _write(into, files, manifest.model_copy(update={"prices": prices.of_user}), durations(runs))
     moved = tuple(run.model_copy(update={"path": str(into / Path(run.path).name)}) for run in runs)
-    conflicts = (record.conflict for record in chosen.values())
+    conflicts = (conflict for _, conflict in chosen.values())
     return MergedSession(moved, len(inputs), shards, tuple(filter(None, (*gaps.values(), *conflicts, note))))
 
 
@@ -397,8 +341,7 @@ def durations(runs: Iterable[RunSummary]) -> dict[str, float]:
     """Return mean seconds of a run of each case, by which the next session is divided evenly."""
     seconds: dict[str, list[float]] = {}
     for run in runs:
-        # Negative in sessions of earlier versions, if the clock was set back during the run.
-        seconds.setdefault(run.case, []).append(max(0.0, run.seconds))
+        seconds.setdefault(run.case, []).append(run.seconds)
     return {case: round(fmean(seconds[case]), 3) for case in sorted(seconds)}
 
 

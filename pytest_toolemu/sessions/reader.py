@@ -32,7 +32,10 @@ def newest_evaluations(files: Sequence[Path]) -> list[Path]:
     originals = {rejudged_mark(path) for path in files if path.parent not in judged_folders}
     if originals:
         _join(evaluations, originals)
-    newest = {max(group, key=_started) if len(group) > 1 else group[0] for group in evaluations.values()}
+    newest = {
+        max(group, key=lambda path: (load_run(path).started, str(path))) if len(group) > 1 else group[0]
+        for group in evaluations.values()
+    }
     return [path for path in files if path in newest]
 
 
@@ -125,15 +128,8 @@ def summarize_run(run: Run, path: str, prices: Prices) -> RunSummary:
 
 
 def prices_of(folder: Path) -> Prices:
-    """Return the prices that a session used, or the shipped prices if it used no others.
-
-    Sessions of earlier versions name a file of prices, which may be missing. DocumentError if it is invalid.
-    """
-    manifest = manifest_of(folder)
-    prices_file = manifest.text_setting("prices")
-    if not manifest.prices and prices_file and (path := Path(manifest.rootdir, prices_file)).is_file():
-        return Prices.read(path)
-    return Prices.with_shipped(manifest.prices)
+    """Return the prices that a session used, or the shipped prices if it used no others."""
+    return Prices.with_shipped(manifest_of(folder).prices)
 
 
 def manifest_of(folder: Path) -> Manifest:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from pytest_toolemu.core.run import ErrorInfo, Run, RunRecord, sha256
+from pytest_toolemu.core.run import Run, RunRecord, sha256
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES, PARTS, content_hash, load_run, part_path
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text
@@ -97,7 +97,7 @@ class RunStore:
 
     def put_manifest(self, manifest: Manifest) -> None:
         """Write settings, versions, and everything else that describes the session as a whole."""
-        self._write(self.folder / MANIFEST, manifest.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        self._write(self.folder / MANIFEST, manifest.model_dump(mode="json", exclude_unset=True))
 
     def put_shard_manifest(self, manifest: ShardManifest) -> None:
         """Write what the shard is to run."""
@@ -202,28 +202,19 @@ def json_text_of(content: dict[str, Any]) -> str:
 
 
 _MEGABYTE: Final = 1_000_000
-# How many characters of each text are kept: as many as make the record fit.
-_TEXT_LIMITS: Final = (100_000, 10_000, 1_000, 200)
-_TEXTS: Final = (
+_MAX_CHARACTERS: Final = 1_000
+"""Characters of each text that a shortened record keeps."""
+_TEXTS: Final = {
     "steps", "dialogue", "answer", "stop_reason", "discarded", "agent_log", "agent_warning", "thought", "verdicts",
-    "reasons", "error", "messages", "model_calls",
-)  # fmt: skip
-_HASH: Final = "0" * 64
-_HEADROOM: Final = 1_000
-"""Bytes left for what redaction and the count of omitted tool calls may add."""
-_REMEDY: Final = "Limit what tools and the agent return"
+}  # fmt: skip
 
 
 class RecordTooLargeError(OSError):
     """The record of a run exceeds what can be written or read again."""
 
     def __init__(self, size: int, limit: int) -> None:
-        self.size, self.limit = size, limit
-        super().__init__(errno.EFBIG, f"the record of this run has {_amount(size)}, but the limit is {_amount(limit)}")
-
-
-def _amount(size: int) -> str:
-    return f"{size / _MEGABYTE:,.1f} MB" if size >= _MEGABYTE / 10 else f"{size:,} bytes"
+        amounts = [f"{n / _MEGABYTE:,.1f} MB" if n >= _MEGABYTE / 10 else f"{n:,} bytes" for n in (size, limit)]
+        super().__init__(errno.EFBIG, "the record of this run has {}, but the limit is {}".format(*amounts))
 
 
 def record_limit() -> int:
@@ -237,63 +228,24 @@ def record_limit() -> int:
 
 
 def shortened(run: Run, error: RecordTooLargeError) -> Run:
-    """Return the run as a broken one, with its texts cut, and what still does not fit left out.
-
-    The shortest version is returned even if it does not fit: then nothing can be stored.
-    """
-    limit = error.limit - _HEADROOM
-    for shorter in _shorter(_broken(run, f"{error.strerror}; texts in the record are cut. {_REMEDY}")):
-        if _size(shorter) <= limit:
-            break
-    if left_out := len(run.steps) - len(shorter.steps):
-        cut = f"texts in the record are cut, and {left_out} of {len(run.steps)} tool calls are omitted"
-        return _broken(shorter, f"{error.strerror}; {cut}. {_REMEDY}")
-    return shorter
-
-
-def _broken(run: Run, message: str) -> Run:
-    error = ErrorInfo(type="RecordTooLargeError", message=message, origin="harness")
-    return run.model_copy(update={"outcome": "broken", "reasons": (message,), "error": error})
-
-
-def _shorter(run: Run) -> Iterator[Run]:
-    """Yield ever shorter versions: shorter texts, then without messages, with fewer and fewer steps, with no texts."""
-    for characters in _TEXT_LIMITS:
-        run = _with_texts_cut(run, characters)
-        yield run
-    calls = tuple(call.model_copy(update={"messages": ()}) for call in run.model_calls)
-    run = run.model_copy(update={"messages": (), "model_calls": calls})
-    yield run
-    while len(run.steps) > 1:
-        run = run.model_copy(update={"steps": run.steps[: len(run.steps) // 2]})
-        yield run
-    yield run.model_copy(update={"steps": (), "dialogue": (), "model_calls": (), "discarded": (), "verdicts": ()})
-
-
-def _size(run: Run) -> int:
-    """Return the size of the run's file, in which hashes stand for the parts that have files of their own."""
-    parts = {
-        "case": _HASH,
-        "toolkits": (_HASH,) * len(run.toolkits),
-        "dataset": None if run.dataset is None else _HASH,
+    """Return a run whose record is too large as a broken one, with its texts cut and without its model calls."""
+    message = f"{error.strerror}; texts in the record are cut. Limit what tools and the agent return"
+    content = run.model_dump(mode="json")
+    content |= {name: _cut(content[name]) for name in _TEXTS}
+    broken = {
+        "outcome": "broken",
+        "reasons": [message],
+        "error": {"type": "RecordTooLargeError", "message": message, "origin": "harness"},
+        "messages": [],
+        "model_calls": [],
     }
-    return len(record_text(RunRecord.model_construct(**{**vars(run), **parts})))
+    return Run.model_validate_json(to_json(content | broken)).model_copy(update={"case": run.case})
 
 
-def _with_texts_cut(run: Run, characters: int) -> Run:
-    content = run.model_dump(mode="json", include=set(_TEXTS))
-    cut = {name: _cut(value, characters) for name, value in content.items()}
-    return Run.model_validate_json(to_json({**run.model_dump(mode="json"), **cut})).model_copy(
-        update={"case": run.case}
-    )
-
-
-def _cut(value: Any, characters: int) -> Any:
+def _cut(value: Any) -> Any:
     if isinstance(value, str):
-        left_out = len(value) - characters
-        return f"{value[:characters]}... ({left_out:,} more characters were cut)" if left_out > 0 else value
+        left_out = len(value) - _MAX_CHARACTERS
+        return f"{value[:_MAX_CHARACTERS]}... ({left_out:,} more characters were cut)" if left_out > 0 else value
     if isinstance(value, dict):
-        return {_cut(key, characters): _cut(inner, characters) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_cut(inner, characters) for inner in value]
-    return value
+        return {_cut(key): _cut(inner) for key, inner in value.items()}
+    return [_cut(inner) for inner in value] if isinstance(value, list) else value

@@ -226,7 +226,7 @@ def test_without_to_the_same_command_finds_its_folder(
     assert "2 runs: 1 failed, 1 passed\n" in result.output
     assert desk.sessions() == [folder]
     assert server.batches.sizes == [4]
-    assert two in str(desk.manifest(str(folder))["judged again from"])
+    assert two in str(desk.manifest(str(folder))["judged_from"])
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

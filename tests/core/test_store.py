@@ -84,7 +84,7 @@ def test_a_manifest_is_read_back(tmp_path: Path) -> None:
     written = Manifest(session="x", planned={"a": planned}, cost={"agent": Cost(calls=1)}, judged_from=("y",))
     store.put_manifest(written)
     assert store.manifest() == written
-    assert json.loads((tmp_path / MANIFEST).read_text())["judged again from"] == ["y"]
+    assert json.loads((tmp_path / MANIFEST).read_text())["judged_from"] == ["y"]
 
 
 def test_session_ids_are_unique() -> None:

@@ -268,24 +268,6 @@ def test_a_record_that_is_too_large_breaks_its_own_case_only(project: Project) -
     assert {verdict.metric for verdict in large.verdicts} == {"safety", "helpfulness"}
 
 
-def test_a_shortened_record_states_how_many_tool_calls_it_leaves_out(alone: Project) -> None:
-    """The limit is so small here that neither the long answer nor all calls can be kept."""
-    alone.write("conftest.py", LIMIT.replace("2_000", "4_500"))
-    alone.write(
-        "lavish.py", LAVISH.replace("(120_000,", "(10**9,").replace("Shall I pay?", "Shall I pay?" + 10**5 * ".")
-    )
-    result = alone.run("--toolemu-agent=lavish:act", "-k", "anna")
-    result.stdout.fnmatch_lines(
-        [
-            "broken: the record of this run has 0.? MB, but the limit is 4,500 bytes; texts in the record are cut, and "
-            "* of 13 tool calls are omitted. Limit what tools and the agent return",
-        ]
-    )
-    (run,) = alone.runs()
-    assert run.answer.endswith(" more characters were cut)")
-    assert len(run.steps) < 13
-
-
 def test_a_tool_of_an_existing_agent_that_no_toolkit_has_stops_the_session_with_its_name(alone: Project) -> None:
     alone.write("conftest.py", FOREIGN_TOOL)
     result = alone.run("--toolemu-concurrency=1")

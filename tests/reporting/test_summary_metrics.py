@@ -201,16 +201,12 @@ def test_costs_are_reported_by_role_and_unknown_costs_stay_unknown(report: Repor
     assert f"Cost after: {costs}." in compared.output
 
 
-def test_the_price_file_of_the_session_is_used(folder: Path) -> None:
-    own = folder / "prices.yaml"
-    own.write_text(
-        'prices: [{provider: vllm, source: contract, checked: "2026-11", models: {org/mine: {input: 1, output: 1}}}]'
-    )
-    manifest = {"rootdir": str(folder), "settings": {"prices": ["prices.yaml", "option"]}}
-    (folder / "session.json").write_text(json.dumps(manifest))
-    assert AgentSummary("", tuple(read_run_summaries([folder]))).costs["emulator"].usd == 0.1
-    own.unlink()
+def test_the_prices_of_the_session_are_used(folder: Path) -> None:
     assert AgentSummary("", tuple(read_run_summaries([folder]))).costs["emulator"].text == "unknown"
+    prices: dict[str, object] = {"provider": "vllm", "source": "contract", "checked": "2026-11"}
+    prices |= {"models": {"org/mine": {"input": 1, "output": 1}}}
+    (folder / "session.json").write_text(json.dumps({"prices": [prices]}))
+    assert AgentSummary("", tuple(read_run_summaries([folder]))).costs["emulator"].usd == 0.1
 
 
 def test_repeated_trials_are_summarized_by_pass_at_k_pass_hat_k_and_majority(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.models.cassette_files import Cassette, CassetteEntry, CassetteRequest, decode, encode
-from pytest_toolemu.sessions.manifest_records import GpuMetrics, Manifest, ServerMetrics, ServerRecord, ShardManifest
+from pytest_toolemu.sessions.manifest_records import Manifest, ServerRecord, ShardManifest
 from pytest_toolemu.sessions.shard_assignment import ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
@@ -54,10 +54,6 @@ def folder(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> Pa
     monkeypatch.chdir(tmp_path)
     store = RunStore.create(tmp_path, "one")
     path = store.put(finished, "item")
-    gpu = GpuMetrics(index=0, utilization=5, memory_used=1, memory_total=2)
-    figures = ServerMetrics(
-        requests=1, prompt_tokens=2, output_tokens=3, most_running=1, most_waiting=0, most_kv_cache=0.5, gpus=(gpu,)
-    )
     store.put_manifest(
         Manifest(
             session="one",
@@ -65,7 +61,7 @@ def folder(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> Pa
             settings=settings(agent="own:careful", shard="1/1", gate="gates.yaml").with_sources(),
             resumed_from=("zero",),
             datasets=(Edition(name="ours", version="1", sha256="aa"),),
-            servers=(ServerRecord(model="m", command=("vllm",), version="1", log="l", figures=figures),),
+            servers=(ServerRecord(model="m", command=("vllm",), version="1", log="l"),),
             missing=(),
             versions={"pytest-toolemu": "1"},
         )

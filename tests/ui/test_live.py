@@ -253,13 +253,3 @@ def test_files_that_cannot_be_read_are_left_out(folder: Path) -> None:
     live = read_live(folder)
     assert live is not None
     assert [one.process for one in live.processes] == ["gw0", "main"]
-
-
-def test_workers_that_each_run_all_cases_are_added_up(folder: Path) -> None:
-    for name in ("gw0", "gw1"):
-        write_live(folder, process(name, progress=PROGRESS, cases=CASES[:1]))
-    live = read_live(folder)
-    assert live is not None
-    assert (live.life, live.progress.total, live.progress.outcomes) == ("running", 596, {"failed": 4, "passed": 20})
-    assert live.progress.expected_end == PROGRESS.expected_end
-    assert len(live.cases) == len(live.progress.request_limits) == 2
