@@ -65,8 +65,8 @@ def judge_settings(evaluator: list[str] | None, sessions: Iterable[Path] = ()) -
     Sessions that left judging for later imply the evaluators that they name. UsageError if no evaluator is named, or if
     the thresholds of the sessions differ for a cascade.
     """
-    from pytest_toolemu.sessions.deferred_judging import judging_options, refuse_different_thresholds
     from pytest_toolemu.sessions.reader import manifest_of
+    from pytest_toolemu.sessions.stored_decision import judging_options, refuse_different_thresholds
 
     manifests = [manifest_of(session) for session in sessions]
     settings = command_settings({"toolemu_evaluator": evaluator}, judging_options(manifests))
@@ -100,13 +100,12 @@ def new_store(settings: Settings, sessions: list[Path], judges: Judges, how: Rej
     from pytest_toolemu.core.run import versions
     from pytest_toolemu.formats.files.private_folders import make_folder
     from pytest_toolemu.sessions import session_id
-    from pytest_toolemu.sessions.deferred_judging import deciding_settings
     from pytest_toolemu.sessions.manifest_records import Manifest
     from pytest_toolemu.sessions.reader import manifest_of
     from pytest_toolemu.sessions.shard_assignment import absent
     from pytest_toolemu.sessions.single_run import prices_of_settings
     from pytest_toolemu.sessions.store import RunStore
-    from pytest_toolemu.sessions.stored_decision import left_out, to_judge
+    from pytest_toolemu.sessions.stored_decision import deciding_settings, left_out, to_judge
 
     manifests = [manifest_of(session) for session in sessions]
     if lines := absent(manifests):  # the new records would no longer say that they are only a part

@@ -243,7 +243,7 @@ def compare(
 def _write_page(before: Path, after: Path, file: Path) -> None:
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.files.atomic_write import write_json_text
-    from pytest_toolemu.reporting.html_comparison import comparison_page
+    from pytest_toolemu.reporting.html_report import comparison_page
 
     page = comparison_page(before, after)
     try:

@@ -24,8 +24,8 @@ from allure_commons.model2 import (
 from allure_commons.types import AttachmentType, LabelType, Severity
 
 from pytest_toolemu.analysis.gates.gate_decision import Decision
+from pytest_toolemu.analysis.rejudge import thoughts_of
 from pytest_toolemu.analysis.run_summary import RunSummary, agent_name, known_score
-from pytest_toolemu.analysis.thoughts import thoughts_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run

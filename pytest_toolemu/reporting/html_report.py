@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from markupsafe import Markup, escape
@@ -28,8 +29,10 @@ from pytest_toolemu.analysis.statistics.hypothesis_tests import format_p_value
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.reporting.report_data import ReportData, RunView, component_views, recheck_line
+from pytest_toolemu.reporting.comparison import changes_by_importance, compare_sessions
+from pytest_toolemu.reporting.report_data import ReportData, RunView, component_views, read_report, recheck_line
 from pytest_toolemu.reporting.transcript import template_environment
+from pytest_toolemu.sessions.reader import run_files
 
 if TYPE_CHECKING:
     import jinja2
@@ -274,3 +277,26 @@ def x_position(value: float) -> float:
 def y_position(value: float) -> float:
     """Return the y coordinate of a score from 0 to 3."""
     return round(TOP + SIDE * (1 - value / _MAX_SCORE), 1)
+
+
+def comparison_page(before: Path, after: Path) -> str:
+    """Return the page; UsageError if there are no runs, or it is unclear which agents to compare."""
+    files = [run_files([folder]) for folder in (before, after)]
+    report = read_report([*files[0], *files[1]], [before, after], with_transcripts=True)
+    views = {view.summary.path: view for view in report.runs}
+    sides = [[views[str(file)].summary for file in side] for side in files]
+    comparisons = compare_sessions(*sides)
+    lines = [
+        (change.kind, views[change.before.path], views[change.after.path])
+        for change in changes_by_importance(comparisons)
+    ]
+    compared = {view.number for _, *sides in lines for view in sides}
+    return render(
+        "compare.html.j2",
+        "What changed",
+        [view for view in report.runs if view.number in compared],
+        {view.number: "before: " if view.number <= len(files[0]) else "after: " for view in report.runs},
+        sides=[before.name, after.name],
+        comparisons=comparisons,
+        lines=lines,
+    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_json
 
-from pytest_toolemu.analysis.thoughts import thoughts_of
+from pytest_toolemu.analysis.rejudge import thoughts_of
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding, Utterance

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from pytest_toolemu.analysis.thoughts import thoughts_of
+from pytest_toolemu.analysis.rejudge import thoughts_of
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Utterance
 from pytest_toolemu.core.verdict import Finding, Verdict

@@ -9,8 +9,7 @@ import pytest
 
 from pytest_toolemu.agents.react import ReactAgent, text_before_decision
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
-from pytest_toolemu.analysis.rejudge import fingerprint, rejudge
-from pytest_toolemu.analysis.thoughts import Thoughts, thoughts_of
+from pytest_toolemu.analysis.rejudge import Thoughts, fingerprint, rejudge, thoughts_of
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.core.run import Run

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.reporting.html_comparison import comparison_page
-from pytest_toolemu.reporting.html_report import report_page
+from pytest_toolemu.reporting.html_report import comparison_page, report_page
 from pytest_toolemu.reporting.markdown import annotation_commands, markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
 from pytest_toolemu.reporting.report_files import COLUMNS, csv_text, json_text, slices_csv

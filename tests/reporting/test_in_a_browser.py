@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.world.state_changes import StateChange
-from pytest_toolemu.reporting.html_comparison import comparison_page
-from pytest_toolemu.reporting.html_report import report_page
+from pytest_toolemu.reporting.html_report import comparison_page, report_page
 from pytest_toolemu.reporting.report_data import read_report
 from pytest_toolemu.sessions.reader import run_files
 from tests import browser as chromium
