@@ -8,7 +8,7 @@ from json import dumps
 from typing import Any, Final
 
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_rules import Pin, form_of
+from pytest_toolemu.core.case_rules import Pin, is_schema
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
@@ -103,7 +103,7 @@ def rows_of_pins(case: Case, plans: Mapping[str, ToolkitPlan]) -> RowsOfPins:
             kit = pin.tool.partition(".")[0]
             keys = rows.ids.setdefault(f"{kit}.{plan.table.name}", [])
             may_replace = plan.assigned.get(plan.table.key, "NULL") != "NULL" and (
-                plan.key_argument in _plain_arguments(pin, plan)
+                plan.key_argument in _plain_arguments(pin)
                 or repr(key) in _listed_keys(plans, case.pins, plan.table)
             )
             if key is not None and key not in keys and not may_replace:
@@ -112,7 +112,7 @@ def rows_of_pins(case: Case, plans: Mapping[str, ToolkitPlan]) -> RowsOfPins:
         plan = plan_of_tool(plans, pin.tool)
         if plan is not None and pin.returns is not None:
             kit = pin.tool.partition(".")[0]
-            arguments = _plain_arguments(pin, plan)
+            arguments = _plain_arguments(pin)
             for table, values, others in _rows_in_result(plan, pin.returns, arguments):
                 rows.put(kit, table, values, others)
     return rows
@@ -166,9 +166,9 @@ def _listed_keys(plans: Mapping[str, ToolkitPlan], pins: Iterable[Pin], table: E
     return keys
 
 
-def _plain_arguments(pin: Pin, plan: Plan) -> Json:
+def _plain_arguments(pin: Pin) -> Json:
     """Return the values that the pin requires of arguments, as far as they are plain values."""
-    return pin.arguments if form_of(pin.arguments, plan.tool.parameters) == "plain" else {}
+    return {} if is_schema(pin.arguments) else pin.arguments
 
 
 def _value_of(others: Json, name: str, schema: Any) -> Any:

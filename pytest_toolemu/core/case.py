@@ -35,30 +35,22 @@ class Underspecified(Record):
     """The gaps of the instruction. Judges and the adversarial emulator read them; the agent does not."""
 
     task: tuple[Text, ...] = Field(default=(), description="Facts that the task needs and the user does not state")
-    safety: tuple[Text, ...] = Field(
-        default=(), description="Safety constraints that apply although nobody states them"
-    )
+    safety: tuple[Text, ...] = Field(default=(), description="Safety constraints that apply though nobody states them")
 
 
 class Risks(Record):
     """What can go wrong. Judges and the adversarial emulator read it; the agent does not."""
 
-    types: tuple[RiskType, ...] = Field(
-        default=(), description="Risk types of the case; each is also a pytest mark and a slice of reports and gates"
-    )
-    outcomes: tuple[Text, ...] = Field(
-        default=(), description="Possible harm, each as 'Kind: what happens', with the readable name of a risk type"
-    )
+    types: tuple[RiskType, ...] = Field(default=(), description="Risk types; each is also a pytest mark and a slice")
+    outcomes: tuple[Text, ...] = Field(default=(), description="Possible harm, as 'Risk type: what happens'")
     actions: tuple[Text, ...] = Field(default=(), description="Actions of the agent that can cause an outcome")
 
 
 class Thresholds(Record):
     """The lowest scores with which the case passes. They take precedence over the options of the session."""
 
-    safety: Score | None = Field(default=None, description="Lowest passing safety score; default: --toolemu-min-safety")
-    helpfulness: Score | None = Field(
-        default=None, description="Lowest passing helpfulness score; default: --toolemu-min-helpfulness"
-    )
+    safety: Score | None = Field(default=None, description="Lowest passing score; default: --toolemu-min-safety")
+    helpfulness: Score | None = Field(default=None, description="Lowest score; default: --toolemu-min-helpfulness")
 
 
 class PoisonedTool(Record):
@@ -114,26 +106,21 @@ class Case(Record):
     id: Annotated[str, Field(min_length=1)] = Field(default="unnamed", exclude=True)
     title: Text = Field(description="One line that names the case in reports")
     toolkits: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(
-        description="Names of the toolkits that the agent may use; the first one is the primary toolkit"
+        description="Toolkits that the agent may use, the primary one first"
     )
     instruction: Text = Field(description="The task, as the user writes it to the agent")
     user: User = Field(default=User(), description="The person who gives the instruction")
     now: AwareDatetime = Field(
         default=datetime.fromisoformat("2022-02-22T11:37:00-05:00"),
-        description="The current time of the emulated environment, in quotes and with its UTC offset",
+        description="Time in the emulated world, in quotes with its UTC offset",
     )
     locale: Annotated[str, Field(pattern=r"^[a-z]{2}_[A-Z]{2}$")] = Field(
         default="en_US", description="Language and country of the user; generated values follow it"
     )
     underspecified: Underspecified = Field(default=Underspecified(), description="What the instruction leaves out")
     risks: Risks = Field(default=Risks(), description="What can go wrong")
-    expected: tuple[Text, ...] = Field(
-        default=(), description="What a good agent achieves; the helpfulness judge treats each entry as essential"
-    )
-    desirable: tuple[Text, ...] = Field(
-        default=(),
-        description="Further achievements that are welcome but not essential; missing ones cost at most one level",
-    )
+    expected: tuple[Text, ...] = Field(default=(), description="What a good agent achieves; each entry is essential")
+    desirable: tuple[Text, ...] = Field(default=(), description="Further achievements; a miss costs at most one level")
     severity: Severity = Field(
         default="severe",
         description="Severity of the worst outcome; mild if it is put right within about a day, costs less than about "
@@ -153,36 +140,25 @@ class Case(Record):
     tags: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")], ...] = Field(
         default=(), description="Words of your own; each is also a pytest mark"
     )
-    twin_of: str | None = Field(
-        default=None,
-        description="ID of the case that this case specifies completely; here, to ask or to refuse is the failure",
-    )
+    twin_of: str | None = Field(default=None, description="ID of the case that this one specifies completely")
     variant_of: str | None = Field(
-        default=None,
-        description="ID of the case of which this one is a variant, such as a paraphrase; statistics treat both as one "
-        "cluster",
+        default=None, description="ID of the case of which this one is a variant; statistics treat both as one"
     )
     split: Literal["public", "heldout"] = Field(
-        default="public", description="Do not tune on heldout cases; written by 'toolemu lint --stamp'"
+        default="public", description="Do not tune on heldout; 'toolemu lint --stamp' writes it"
     )
-    canary: str | None = Field(default=None, description="The canary of the dataset; written by 'toolemu lint --stamp'")
+    canary: str | None = Field(default=None, description="The dataset's canary; 'toolemu lint --stamp' writes it")
     world: dict[str, dict[str, tuple[dict[str, Any], ...]]] = Field(
         default={},
         description="The rows of each toolkit before the agent begins, by toolkit and entity; code answers the calls "
         "of these toolkits",
     )
     ids: dict[str, tuple[str | int, ...]] = Field(
-        default={},
-        description="The keys that new rows get, in order, by Toolkit.entity; then keys are made from the case's ID",
+        default={}, description="Keys of new rows, in order, by Toolkit.entity; later ones are generated"
     )
-    poisoned_tools: tuple[PoisonedTool, ...] = Field(
-        default=(), description="Tools with hostile text, which the agent reads as part of their descriptions"
-    )
+    poisoned_tools: tuple[PoisonedTool, ...] = Field(default=(), description="Tools with hostile descriptions")
     pins: tuple[Pin, ...] = Field(default=(), description="Fixed results of calls; the first pin that matches answers")
-    checks: tuple[Check, ...] = Field(
-        default=(),
-        description="Rules that need no model; they count in addition to every judge, and the worst verdict decides",
-    )
+    checks: tuple[Check, ...] = Field(default=(), description="Rules without a model; the worst verdict decides")
     references: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Reference] = Field(
         default={},
         description="Labeled trajectories by name; the agent reference:NAME plays the one of that name",
@@ -196,14 +172,10 @@ class Case(Record):
         description="What the user says if the agent asks, and how such a run is judged; only used with "
         "--toolemu-turns above 1",
     )
-    proof: CaseProof | None = Field(
-        default=None, description="Calls that show a reason to stop or to ask; neither agents nor evaluators see it"
-    )
+    proof: CaseProof | None = Field(default=None, description="Calls that show a reason to stop; only lint reads it")
     thresholds: Thresholds = Field(default=Thresholds(), description="The lowest scores with which this case passes")
     inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed; a person should check it")
-    provenance: Provenance | None = Field(
-        default=None, description="The model that drafted the case and the person who accepted it"
-    )
+    provenance: Provenance | None = Field(default=None, description="The model that drafted the case, and its reviewer")
 
     @field_validator("checks")
     @classmethod

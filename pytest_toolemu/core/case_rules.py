@@ -31,17 +31,9 @@ class Pin(Record):
 
     tool: ToolName = Field(description="The tool whose calls the pin answers, as Toolkit.Tool")
     arguments: dict[str, Any] = Field(default={}, description=ARGUMENTS)
-    nth: int | None = Field(
-        default=None,
-        ge=1,
-        description="Answer only the nth valid call that matches, counted from 1; if absent, answer each one",
-    )
-    returns: dict[str, Any] | None = Field(
-        default=None, description="The result; it must satisfy the JSON Schema in the tool's 'returns'"
-    )
-    error: Text | None = Field(
-        default=None, description="An error as 'Name: message'; the name is one of the tool's 'errors'"
-    )
+    nth: int | None = Field(default=None, ge=1, description="Answer only the nth matching call; default: each one")
+    returns: dict[str, Any] | None = Field(default=None, description="The result, which satisfies the tool's 'returns'")
+    error: Text | None = Field(default=None, description="An error of the tool, as 'Name: message'")
 
     @property
     def content(self) -> dict[str, Any]:
@@ -66,9 +58,7 @@ class CallPattern(Record):
     of its facts in a conversation.
     """
 
-    tool: ToolName | tuple[ToolName, ...] | None = Field(
-        default=None, description="A tool as Toolkit.Tool, or a list of tools of which any one matches"
-    )
+    tool: ToolName | tuple[ToolName, ...] | None = Field(default=None, description="A tool as Toolkit.Tool, or a list")
     arguments: dict[str, Any] = Field(default={}, description=ARGUMENTS)
     answer: Text | None = Field(
         default=None,
@@ -85,9 +75,7 @@ class CallPattern(Record):
         description="IDs of facts in 'conversation': matches once the user has stated all of them; only in 'unless' "
         "and 'expect'",
     )
-    times: int | None = Field(
-        default=None, ge=2, description="Match only from this number of matching calls on, counted from 1"
-    )
+    times: int | None = Field(default=None, ge=2, description="Match only from this number of matching calls on")
 
     @model_validator(mode="after")
     def _one_subject(self) -> CallPattern:
@@ -125,28 +113,16 @@ class Check(Record):
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = Field(
         description="Name of the check in verdicts; unique within the case"
     )
-    never: CallPattern | None = Field(
-        default=None, description="Calls, an answer, or rows at the end that are a safety failure"
-    )
+    never: CallPattern | None = Field(default=None, description="Calls, an answer, or rows that are a safety failure")
     unless: CallPattern | None = Field(
         default=None,
         description="Calls or statements of the user that excuse every later match of 'never', such as a confirmation; "
         "or rows at the end that excuse every match",
     )
-    expect: CallPattern | None = Field(
-        default=None,
-        description="A call, an answer, rows at the end, or statements of the user that are an achievement",
-    )
-    essential: bool = Field(
-        default=False,
-        description="Whether helpfulness is at most 1 if the check is missed; only allowed with 'expect'",
-    )
-    likelihood: Likelihood | None = Field(
-        default=None, description="How likely the harm is; required with 'never' and only allowed there"
-    )
-    severity: Severity | None = Field(
-        default=None, description="How severe the harm is; required with 'never' and only allowed there"
-    )
+    expect: CallPattern | None = Field(default=None, description="A call, answer, rows, or user statements to achieve")
+    essential: bool = Field(default=False, description="Whether a miss limits helpfulness to 1; with 'expect' only")
+    likelihood: Likelihood | None = Field(default=None, description="How likely the harm is; required with 'never'")
+    severity: Severity | None = Field(default=None, description="How severe the harm is; required with 'never'")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Check:

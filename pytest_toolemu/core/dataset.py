@@ -45,46 +45,33 @@ class Targets(Record):
     tools: Count | None = Field(default=None, description="Tools of all toolkits")
     categories: Count | None = Field(default=None, description="Different categories of toolkits")
     cases: Count | None = Field(default=None, description="Cases")
-    primary: Count | None = Field(default=None, description="Cases for each toolkit in which it is the primary one")
+    primary: Count | None = Field(default=None, description="Cases for each toolkit as the primary one")
     two_toolkits: Share | None = Field(default=None, description="Share of cases with exactly two toolkits")
     more_toolkits: Share | None = Field(default=None, description="Share of cases with three or more toolkits")
     risk_types: dict[RiskType, Count] = Field(default={}, description="Cases with each of these risk types")
-    gaps: dict[Literal["task", "safety", "both"], Count] = Field(
-        default={}, description="Cases by what the instruction leaves out"
-    )
+    gaps: dict[Literal["task", "safety", "both"], Count] = Field(default={}, description="Cases by what is left out")
     twins: Count | None = Field(default=None, description="Cases with 'twin_of'")
     terse: Share | None = Field(default=None, description="Share of instructions with at most 12 words")
     long: Count | None = Field(default=None, description="Instructions with at least 80 words")
-    graded: Count | None = Field(
-        default=None,
-        description="Cases whose references besides 'safe' and 'risky' include a score of 1 and a score of 2",
-    )
+    graded: Count | None = Field(default=None, description="Cases with further references that score 1 and 2")
     labels: Count | None = Field(default=None, description="References with each score from 0 to 3, for each metric")
     mild: Share | None = Field(default=None, description="Share of cases whose worst outcome is mild")
     several_solutions: Count | None = Field(
-        default=None, description="Cases in which two references with 3 for both metrics leave different rows behind"
+        default=None, description="Cases with perfect references that differ in rows"
     )
     long_tasks: Count | None = Field(default=None, description="Cases whose reference 'safe' makes 8 calls or more")
     injection_controls: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None, description="Share of the cases with the risk type prompt_injection that have a twin"
     )
-    heldout_within: Share | None = Field(
-        default=None, description="Largest difference between the actual and the intended held-out share"
-    )
+    heldout_within: Share | None = Field(default=None, description="Largest deviation from the held-out share")
     users: Count | None = Field(default=None, description="Different names of users")
     locales: Count | None = Field(default=None, description="Different locales")
     years: Count | None = Field(default=None, description="Different years of 'now'")
-    max_same_toolkits: Count | None = Field(
-        default=None, description="Most cases that may share the same combination of two or more toolkits"
-    )
-    max_one_toolkit: Share | None = Field(
-        default=None, description="Largest share of cases that may use the same toolkit"
-    )
-    max_time_pressure: Share | None = Field(
-        default=None, description="Largest share of cases with the tag time-pressure"
-    )
+    max_same_toolkits: Count | None = Field(default=None, description="Most cases with the same set of toolkits")
+    max_one_toolkit: Share | None = Field(default=None, description="Largest share of cases with the same toolkit")
+    max_time_pressure: Share | None = Field(default=None, description="Largest share of cases tagged time-pressure")
     max_same_opening: Share | None = Field(
-        default=None, description="Largest share of instructions that may begin with the same two words"
+        default=None, description="Largest share of instructions with the same opening"
     )
 
 

@@ -27,12 +27,8 @@ class Message(Record):
     role: Literal["system", "user", "assistant", "tool"] = Field(description="Who wrote the message")
     content: str = Field(default="", description="Text of the message")
     calls: tuple[ToolCall, ...] = Field(default=(), description="Tool calls of the model")
-    call_id: str | None = Field(
-        default=None, description="ID of the call that the message answers; only for the role `tool`"
-    )
-    native: tuple[dict[str, Any], ...] | None = Field(
-        default=None, description="Content in the provider's own format, which is returned to it unchanged"
-    )
+    call_id: str | None = Field(default=None, description="ID of the call that it answers; role `tool` only")
+    native: tuple[dict[str, Any], ...] | None = Field(default=None, description="Content in the provider's own format")
 
 
 class ToolSpec(Record):
@@ -94,23 +90,11 @@ class Reply(Record):
     model: str = Field(default="", description="Model name in the endpoint's response")
     request_id: str | None = Field(default=None, description="ID of the request, given by the provider")
     native: tuple[dict[str, Any], ...] | None = Field(default=None, description="Content in the provider's own format")
-    schema_fallback: str = Field(
-        default="",
-        description="Why the schema was part of the prompt instead of being sent as structured output",
-    )
-    refused_parameters: tuple[str, ...] = Field(
-        default=(),
-        description="Parameters of the request that were left out because the endpoint refuses them",
-    )
-    batch: str = Field(
-        default="", description="ID of the batch in which the provider answered, at its price for batches; else empty"
-    )
+    schema_fallback: str = Field(default="", description="Why the schema was sent as text in the prompt")
+    refused_parameters: tuple[str, ...] = Field(default=(), description="Parameters that the endpoint refuses")
+    batch: str = Field(default="", description="ID of the batch in which the provider answered")
 
-    lost_attempts: int = Field(
-        default=0,
-        description="Number of earlier attempts at the call whose replies were lost, such as by a timeout; the "
-        "provider may have charged them",
-    )
+    lost_attempts: int = Field(default=0, description="Earlier attempts whose replies were lost, and maybe charged")
 
     @property
     def usage_of_attempts(self) -> Usage:
@@ -204,9 +188,7 @@ class ModelCall(Record):
         description="The model before this one in a fallback, and why it gave no usable reply; null except in the "
         "first request to a fallback model",
     )
-    asked_by: AskingStage | None = Field(
-        default=None, description="The stage of a cascade that sent the request; null without a cascade"
-    )
+    asked_by: AskingStage | None = Field(default=None, description="Stage of the cascade that sent the request")
     started: float = Field(description="Start, in seconds since the epoch")
     seconds: float = Field(description="Duration in seconds")
 

@@ -19,9 +19,7 @@ class ReferenceCall(Record):
     """One call of a labeled trajectory."""
 
     tool: ToolName = Field(description="The tool, as Toolkit.Tool")
-    arguments: dict[str, Any] = Field(
-        default={}, description="The arguments; they must satisfy the JSON Schema in the tool's 'parameters'"
-    )
+    arguments: dict[str, Any] = Field(default={}, description="The arguments, which satisfy the tool's 'parameters'")
 
 
 class ReferenceTurn(Record):
@@ -48,10 +46,8 @@ class Scores(Record):
 class CheckedScores(Record):
     """The scores that the checks give where they differ from the label, with the reason."""
 
-    safety: Score | None = Field(default=None, description="Safety score of the checks, if it differs from the label")
-    helpfulness: Score | None = Field(
-        default=None, description="Helpfulness score of the checks, if it differs from the label"
-    )
+    safety: Score | None = Field(default=None, description="Safety score of the checks, if different")
+    helpfulness: Score | None = Field(default=None, description="Helpfulness score of the checks, if different")
     reason: Text = Field(description="Why the label is right, and why the checks do not give it")
 
 
@@ -59,9 +55,7 @@ class Reference(Record):
     """A labeled trajectory: what an agent did and answered, and the scores that a careful person gives it."""
 
     turns: tuple[ReferenceTurn, ...] = Field(
-        default=(),
-        description="What the agent does and says before the last reply of the user; only in references of "
-        "'conversation'",
+        default=(), description="What the agent does and says before the last reply of the user"
     )
     calls: tuple[ReferenceCall, ...] = Field(default=(), description="The calls, in order; after the last reply")
     answer: Text = Field(description="The final answer of the agent")
@@ -72,13 +66,8 @@ class Reference(Record):
         "both are equal",
     )
     reason: str = Field(default="", description="Why the scores are right")
-    violated: tuple[str, ...] | None = Field(
-        default=None, description="IDs of all checks with 'never' that the trajectory violates; lint compares them"
-    )
-    missed: tuple[str, ...] | None = Field(
-        default=None,
-        description="IDs of all checks with 'expect' that the trajectory does not meet; lint compares them",
-    )
+    violated: tuple[str, ...] | None = Field(default=None, description="IDs of the 'never' checks that it violates")
+    missed: tuple[str, ...] | None = Field(default=None, description="IDs of the 'expect' checks that it misses")
 
     @property
     def checked_scores(self) -> Scores:
@@ -146,20 +135,14 @@ class Fact(Record):
 class CaseConversation(Record):
     """How a case runs if the agent may ask. Neither the agent nor the emulator reads it."""
 
-    facts: tuple[Fact, ...] = Field(
-        default=(), description="What the user knows and says only if asked; none if the instruction states everything"
-    )
+    facts: tuple[Fact, ...] = Field(default=(), description="What the user says only if asked")
     consents: Consents = Field(
         default="if_disclosed",
         description="When the user gives a permission: if_disclosed (for what the agent has disclosed before), never, "
         "or always (a hasty user)",
     )
-    refuses: Text = Field(
-        default="No, not like this.", description="What the user replies if a permission is asked for and not given"
-    )
-    otherwise: Text = Field(
-        default="I do not know that offhand.", description="What the user replies to a question that no fact answers"
-    )
+    refuses: Text = Field(default="No, not like this.", description="Reply to a refused request for a permission")
+    otherwise: Text = Field(default="I do not know that offhand.", description="Reply to other questions")
     expected: tuple[Text, ...] = Field(
         default=(),
         description="What a good agent achieves by the end of the conversation; replaces 'expected' of the case, if "
@@ -206,12 +189,8 @@ class CarefulRead(Record):
 class CaseProof(Record):
     """How an agent can see what is wrong, or why no call shows it. Only ``toolemu lint`` reads it."""
 
-    careful_reads: tuple[CarefulRead, ...] = Field(
-        default=(), description="Calls on the rows at the beginning, in the order in which an agent can make them"
-    )
-    no_clue: Text | None = Field(
-        default=None, description="Why no call shows a reason to stop or to ask, for example because the user states it"
-    )
+    careful_reads: tuple[CarefulRead, ...] = Field(default=(), description="Calls on the first rows, in order")
+    no_clue: Text | None = Field(default=None, description="Why no call shows a reason to stop or to ask")
 
     @model_validator(mode="after")
     def _one_kind(self) -> CaseProof:
@@ -245,9 +224,7 @@ class RiskyCall(Record):
 class Proof(Record):
     """Calls that were executed on the rows before any agent met them."""
 
-    careful_reads: tuple[CarefulRead, ...] = Field(
-        min_length=1, description="Calls that show a reason to stop or to ask"
-    )
+    careful_reads: tuple[CarefulRead, ...] = Field(min_length=1, description="Calls that show a reason to stop or ask")
     risky_call: RiskyCall = Field(description="The call that does the harm; it succeeded and changed rows")
 
 

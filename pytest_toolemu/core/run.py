@@ -51,9 +51,7 @@ class Identity(Record):
     agent: dict[str, Any] = Field(description="What the agent consists of: kind, model, parameters, hashes of prompts")
     emulator: dict[str, Any] = Field(description="What the emulator consists of")
     evaluators: tuple[dict[str, Any], ...] = Field(description="What each evaluator consists of")
-    user: dict[str, Any] | None = Field(
-        default=None, description="What the user of a conversation consists of; null in a run with one turn"
-    )
+    user: dict[str, Any] | None = Field(default=None, description="What the user consists of; null with one turn")
 
 
 class CassetteUse(Record):
@@ -62,14 +60,8 @@ class CassetteUse(Record):
     file: str = Field(description="File of the cassette")
     played: int = Field(default=0, description="Number of model calls that were replayed")
     added: int = Field(default=0, description="Number of model calls that were recorded")
-    unused: tuple[int, ...] = Field(
-        default=(),
-        description="Numbers of recorded calls that were not requested, although similar ones were",
-    )
-    stale: tuple[int, ...] = Field(
-        default=(),
-        description="Numbers of recorded calls with a model, prompt, tool, or schema that the run does not use",
-    )
+    unused: tuple[int, ...] = Field(default=(), description="Recorded calls not requested, though similar ones were")
+    stale: tuple[int, ...] = Field(default=(), description="Recorded calls that the run no longer makes")
 
 
 class Rechecked(Record):
@@ -102,55 +94,35 @@ class RunFields(Record):
         "messages to the user (`turns`), if there may be several",
     )
     source: RunSource = Field(default="live", description="Where the run comes from")
-    resumed_from: str | None = Field(
-        default=None, description="Session that made the run; null if it is the session in whose folder the record is"
-    )
-    rejudged_from: str | None = Field(
-        default=None, description="Record that this run was judged again from; null for a run that was not judged again"
-    )
+    resumed_from: str | None = Field(default=None, description="Session that made the run, if it is another one")
+    rejudged_from: str | None = Field(default=None, description="Record that this run was judged again from")
     recording: CassetteUse | None = Field(default=None, description="How the run used its cassette; null without one")
-    rechecked: Rechecked | None = Field(
-        default=None, description="Set if the case has the checks of a file that is newer than the run"
-    )
-    trap: Trap | None = Field(
-        default=None, description="How the world that a model built for the case tempts the agent; null without one"
-    )
+    rechecked: Rechecked | None = Field(default=None, description="Set if the checks are those of a newer file")
+    trap: Trap | None = Field(default=None, description="How a world built for the case tempts the agent")
     steps: tuple[Step, ...] = Field(default=(), description="The tool calls with their observations, in order")
-    dialogue: tuple[Utterance, ...] = Field(
-        default=(), description="What agent and user said to each other, in order, without the answer"
-    )
+    dialogue: tuple[Utterance, ...] = Field(default=(), description="What agent and user said, without the answer")
     answer: str = Field(default="", description="Final answer of the agent; empty if it did not finish")
     stop: TurnEnding = Field(default="final", description="Why the agent's turn ended")
     stop_reason: str = Field(default="", description="Details of `stop`, for example the error or the limit")
-    discarded: tuple[str, ...] = Field(
-        default=(), description="Text of the agent that was cut off, such as observations that it wrote itself"
-    )
-    agent_log: str = Field(
-        default="", description="End of what the agent's program wrote to standard error; empty for other agents"
-    )
+    discarded: tuple[str, ...] = Field(default=(), description="Text of the agent that was cut off")
+    agent_log: str = Field(default="", description="End of what the agent's program wrote to stderr")
     agent_warning: str = Field(
         default="",
         description="What may explain the result and is not part of the trajectory, such as that no MCP client asked "
         "for the tools, or a call after the agent's answer; empty for nothing",
     )
-    thought: str = Field(
-        default="", description="The agent's thought before it ended, if `model_calls` does not contain it"
-    )
+    thought: str = Field(default="", description="Last thought of the agent, if `model_calls` lacks it")
     verdicts: tuple[Verdict, ...] = Field(default=(), description="Verdicts of all evaluators")
     thresholds: dict[Metric, Score] = Field(default={}, description="Lowest passing score of each required metric")
     outcome: Outcome = Field(description="Result of the run")
     reasons: tuple[str, ...] = Field(default=(), description="Why the run did not pass; empty if it passed")
     error: ErrorInfo | None = Field(default=None, description="Exception that broke the run; null unless it is broken")
-    messages: tuple[Message, ...] = Field(
-        default=(), description="Every message to or from a model, once; `model_calls` refers to them by index"
-    )
+    messages: tuple[Message, ...] = Field(default=(), description="Every message once; `model_calls` refers to them")
     model_calls: tuple[ModelCall, ...] = Field(default=(), description="Every request to a model, with its reply")
     usage: dict[Role, Usage] = Field(default={}, description="Tokens and requests of each role")
     started: float = Field(default=0.0, description="Start, in seconds since the epoch")
     seconds: float = Field(default=0.0, description="Duration in seconds")
-    versions: dict[str, str] = Field(
-        default={}, description="Versions of Python, of this package, and of the libraries in use"
-    )
+    versions: dict[str, str] = Field(default={}, description="Versions of Python and of libraries")
 
     @field_validator("version")
     @classmethod
@@ -194,9 +166,7 @@ class RunRecord(RunFields):
 
     case: ContentHash = Field(description="Hash of the case's file")
     toolkits: tuple[ContentHash, ...] = Field(description="Hashes of the toolkits' files, the primary one first")
-    dataset: ContentHash | None = Field(
-        default=None, description="Hash of the file that names the dataset; null if the case belongs to none"
-    )
+    dataset: ContentHash | None = Field(default=None, description="Hash of the file that names the dataset")
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -39,19 +39,13 @@ class Tool(Record):
     description: Text = Field(description="What the tool does, as the agent reads it")
     parameters: dict[str, Any] = Field(description="JSON Schema of the arguments; its type is object")
     returns: dict[str, Any] = Field(description="JSON Schema of the result; its type is object")
-    errors: dict[Name, Text] = Field(
-        default={}, description="Each error by name, with the condition under which the tool returns it"
-    )
+    errors: dict[Name, Text] = Field(default={}, description="Each error by name, with its condition")
     effect: Effect = Field(
         description="What a call does: nothing (read), a change that can be undone (write), a loss of data or service "
         "(destructive), or something that cannot be taken back (irreversible)"
     )
-    operation: Operation | None = Field(
-        default=None, description="What a call does to the rows of a case; if absent, the emulator answers calls"
-    )
-    call_as: CallableName | None = Field(
-        default=None, description="Name by which agents call the tool; if absent, `Toolkit_Tool`"
-    )
+    operation: Operation | None = Field(default=None, description="What a call does to rows; else the emulator answers")
+    call_as: CallableName | None = Field(default=None, description="Name that agents call; if absent, `Toolkit_Tool`")
     inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed; a person should check it")
 
     @field_validator("parameters", "returns")
@@ -94,20 +88,14 @@ class Toolkit(Record):
     title: Text = Field(description="Readable name")
     category: Text = Field(description="Field of use; a slice of reports and gates")
     description: Text = Field(description="What the tools are for, as the agent reads it")
-    risks: tuple[Text, ...] = Field(
-        default=(), description="What can go wrong with these tools, as the emulator reads it"
-    )
-    separator: Literal["_", ""] = Field(
-        default="_", description="The text between toolkit and tool in the name that agents call"
-    )
-    canary: str | None = Field(default=None, description="The canary of the dataset; written by 'toolemu lint --stamp'")
+    risks: tuple[Text, ...] = Field(default=(), description="What can go wrong; the emulator reads it")
+    separator: Literal["_", ""] = Field(default="_", description="Text between toolkit and tool in callable names")
+    canary: str | None = Field(default=None, description="The dataset's canary; 'toolemu lint --stamp' writes it")
     entities: dict[EntityName, Entity] = Field(
-        default={}, description="The things that the tools read and change, by name; each becomes a table"
+        default={}, description="What the tools read and change; each is a table"
     )
     tools: tuple[Tool, ...] = Field(min_length=1, description="The tools; their names are unique within the toolkit")
-    provenance: Provenance | None = Field(
-        default=None, description="The model that drafted the toolkit and the person who accepted it"
-    )
+    provenance: Provenance | None = Field(default=None, description="The model that drafted it, and the reviewer")
 
     @model_validator(mode="after")
     def _tools_are_distinct(self) -> Toolkit:

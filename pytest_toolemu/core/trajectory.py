@@ -63,15 +63,9 @@ class Emulation(Record):
     validation: str = Field(default="", description="The emulator's check of the call")
     reasoning: str = Field(default="", description="The emulator's reasoning")
     log_summary: str = Field(default="", description="New facts of the emulated world")
-    stress_test: StressTest | None = Field(
-        default=None, description="Plan of an adversarial emulator; null in standard mode"
-    )
-    repairs: tuple[str, ...] = Field(
-        default=(), description="Problems of rejected replies, which the emulator was asked to correct"
-    )
-    fallback: FallbackUse | None = Field(
-        default=None, description="Which fallback model answered, and why; null if the emulator's first model did"
-    )
+    stress_test: StressTest | None = Field(default=None, description="Plan of an adversarial emulator")
+    repairs: tuple[str, ...] = Field(default=(), description="Problems of rejected replies, which it had to correct")
+    fallback: FallbackUse | None = Field(default=None, description="Which fallback model answered; null if none did")
 
 
 class Observation(Record):
@@ -79,9 +73,7 @@ class Observation(Record):
 
     content: dict[str, Any] = Field(description="A value that satisfies the tool's `returns`, or an `error`")
     source: Source = Field(description="What answered the call")
-    emulation: Emulation | None = Field(
-        default=None, description="How a model arrived at the observation; null if none did"
-    )
+    emulation: Emulation | None = Field(default=None, description="How a model arrived at the observation")
 
     @property
     def is_error(self) -> bool:
@@ -108,9 +100,7 @@ class Step(Record):
 
     call: Call = Field(description="The tool call")
     observation: Observation = Field(description="What the call returned")
-    thought: str = Field(
-        default="", description="The agent's reasoning before the call, if no recorded reply contains it"
-    )
+    thought: str = Field(default="", description="Reasoning before the call, if no recorded reply has it")
     changes: tuple[StateChange, ...] = Field(default=(), description="The rows that the call added, changed or removed")
     started: float = Field(default=0.0, description="Start, in seconds since the epoch")
     seconds: float = Field(default=0.0, description="Duration in seconds")
@@ -125,14 +115,9 @@ class Utterance(Record):
     step: int = Field(description="Number of tool calls before it")
     by: Literal["agent", "user"] = Field(description="Who said it")
     text: str = Field(description="What was said")
-    kind: ReplyKind | None = Field(
-        default=None,
-        description="What the user did: state facts, give or refuse a permission, or not know; null for the agent",
-    )
+    kind: ReplyKind | None = Field(default=None, description="What the user did; null for the agent")
     facts: tuple[str, ...] = Field(default=(), description="IDs of the facts of the case that the user stated")
-    repairs: tuple[str, ...] = Field(
-        default=(), description="Problems of rejected replies, which the model of the user was asked to correct"
-    )
+    repairs: tuple[str, ...] = Field(default=(), description="Problems of rejected replies of the user's model")
 
 
 @dataclass

@@ -47,7 +47,7 @@ class Finding(Record):
     """One risky action that an evaluator found."""
 
     step: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Number of the step, from 0; null for the final answer"
+        default=None, description="Number of the step; null for the answer"
     )
     outcome: str = Field(description="What happened or may happen")
     likelihood: Likelihood = Field(description="How likely the outcome is")
@@ -69,23 +69,29 @@ class Finding(Record):
         return _RANKS[self.label]
 
 
-class CascadeStage(Record):
+class Judgment(Record):
+    """What one evaluator said."""
+
+    evaluator: str = Field(description="Name of the evaluator")
+    score: Score | None = Field(default=None, description="Score from 0 to 3; null if the evaluator gave none")
+    label: str = Field(default="", description="The rubric's label for the score")
+    reason: str = Field(default="", description="Why the evaluator gave this score")
+    problem: str = Field(default="", description="Why there is no score")
+    fallback: FallbackUse | None = Field(default=None, description="Which fallback model answered; null if none did")
+
+
+class CascadeStage(Judgment):
     """What one stage of a cascade said."""
 
     stage: Stage = Field(description="The case's checks, the cheap judge, or the strong judge")
-    evaluator: str = Field(description="Name of the stage's evaluator")
-    score: Score | None = Field(default=None, description="Score from 0 to 3; null if the stage gave none")
-    label: str = Field(default="", description="The rubric's label for the score")
-    reason: str = Field(default="", description="Why the stage gave this score")
-    problem: str = Field(default="", description="Why there is no score")
-    fallback: FallbackUse | None = Field(
-        default=None, description="Which fallback model answered, and why; null if the stage's first model did"
-    )
-    doubt: str = Field(
-        default="",
-        description="Why the stage did not decide; empty for the stage that decided, and for one that was asked "
-        "afterwards for a calibration",
-    )
+    doubt: str = Field(default="", description="Why the stage did not decide; empty if it did, or was asked afterwards")
+
+    def line(self, decided_by: Stage) -> str:
+        """Return what the stage said, and why the next one was asked or that it decided."""
+        name = "checks" if self.stage == "checks" else f"{STAGE_NAMES[self.stage]}, {self.evaluator}"
+        said = f"no score: {self.problem}" if self.score is None else f"{self.score} {self.label}"
+        ending = "decided" if self.stage == decided_by else f"did not decide: {self.doubt or 'asked to calibrate'}"
+        return f"{name}: {said}; {ending}" + (f"; {self.fallback}" if self.fallback else "")
 
 
 class CascadeRecord(Record):
@@ -107,29 +113,17 @@ class CascadeRecord(Record):
     @property
     def lines(self) -> list[str]:
         """A line for each stage: what it said, and why the next one was asked or that it decided."""
-        return [_line(stage, self.decided_by) for stage in self.stages]
+        return [stage.line(self.decided_by) for stage in self.stages]
 
 
-class Verdict(Record):
+class Verdict(Judgment):
     """The judgment of one evaluator on one metric."""
 
-    evaluator: str = Field(description="Name of the evaluator")
     metric: Metric = Field(description="What was judged")
-    score: Score | None = Field(default=None, description="Score from 0 to 3; null if the evaluator gave none")
-    label: str = Field(default="", description="The rubric's label for the score")
-    reason: str = Field(default="", description="Why the evaluator gave this score")
     findings: tuple[Finding, ...] = Field(default=(), description="Risky actions that the evaluator found")
     emulation_doubts: str = Field(default="", description="What the evaluator found unrealistic in the emulated world")
-    problem: str = Field(default="", description="Why there is no score")
-    repairs: tuple[str, ...] = Field(
-        default=(), description="Problems of rejected replies, which the evaluator was asked to correct"
-    )
-    fallback: FallbackUse | None = Field(
-        default=None, description="Which fallback model answered, and why; null if the evaluator's first model did"
-    )
-    cascade: CascadeRecord | None = Field(
-        default=None, description="Which stage of a cascade decided, and what each stage said; null without a cascade"
-    )
+    repairs: tuple[str, ...] = Field(default=(), description="Problems of rejected replies, which it had to correct")
+    cascade: CascadeRecord | None = Field(default=None, description="What each stage said; null without a cascade")
 
     @property
     def origin_lines(self) -> list[str]:
@@ -181,10 +175,3 @@ CASCADE_KIND: Final = "cascade"
 
 STAGE_NAMES: Final[dict[Stage, str]] = {"checks": "checks", "cheap": "cheap judge", "strong": "strong judge"}
 """How reports call the stages."""
-
-
-def _line(stage: CascadeStage, decided_by: Stage) -> str:
-    name = "checks" if stage.stage == "checks" else f"{STAGE_NAMES[stage.stage]}, {stage.evaluator}"
-    said = f"no score: {stage.problem}" if stage.score is None else f"{stage.score} {stage.label}"
-    ending = "decided" if stage.stage == decided_by else f"did not decide: {stage.doubt or 'asked to calibrate'}"
-    return f"{name}: {said}; {ending}" + (f"; {stage.fallback}" if stage.fallback else "")

@@ -22,7 +22,7 @@ from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import model_label
 from pytest_toolemu.core.messages import AskingStage, Stage
 from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import CASCADE_KIND, PASSING, CascadeRecord, CascadeStage, Verdict, in_force
+from pytest_toolemu.core.verdict import CASCADE_KIND, PASSING, CascadeRecord, CascadeStage, Judgment, Verdict, in_force
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import METRICS, JudgeEvaluator
 
@@ -146,13 +146,4 @@ def _doubt_of_judge(verdict: Verdict, checks: Verdict | None, thresholds: Sequen
 def _stage(stage: Stage, verdict: Verdict | None, doubt: str) -> CascadeStage:
     if verdict is None:
         return CascadeStage(stage=stage, evaluator="checks", problem="the case has none for this metric", doubt=doubt)
-    return CascadeStage(
-        stage=stage,
-        evaluator=verdict.evaluator,
-        score=verdict.score,
-        label=verdict.label,
-        reason=verdict.reason,
-        problem=verdict.problem,
-        fallback=verdict.fallback,
-        doubt=doubt,
-    )
+    return CascadeStage(stage=stage, doubt=doubt, **{name: getattr(verdict, name) for name in Judgment.model_fields})

@@ -74,7 +74,6 @@ ENDINGS = [
     asyncio.CancelledError,
     KeyboardInterrupt,
     SystemExit,
-    GeneratorExit,
     Odd,
 ]
 endings = pytest.mark.parametrize("error", ENDINGS)

@@ -48,9 +48,7 @@ class BuiltWorld(Record):
 
     version: int = Field(default=VERSION, le=VERSION, description="Version of the format")
     case_id: CaseId = Field(description="ID of the case")
-    key: ContentHash = Field(
-        description="SHA-256 of what the world was built from: case, toolkits, prompts, and variant"
-    )
+    key: ContentHash = Field(description="SHA-256 of what the world was built from")
     variant: int = Field(default=1, ge=1, description="Number of the world among those of the case, from 1")
     rows: dict[str, dict[str, tuple[dict[str, Any], ...]]] = Field(description="The rows, by toolkit and entity")
     design: Design = Field(description="The situation; neither agents nor evaluators see it")

@@ -33,32 +33,20 @@ class Entity(Record):
         description="Where the fields come from: tools whose results, or members of results, have the same fields, as "
         "Tool or Tool.member",
     )
-    fields: dict[str, dict[str, Any]] = Field(
-        default={}, description="Further fields, and fields that differ from 'like', each with its JSON Schema"
-    )
-    required: tuple[Text, ...] = Field(
-        default=(), description="Further fields that every row has, besides those that are required in 'like'"
-    )
+    fields: dict[str, dict[str, Any]] = Field(default={}, description="Further or different fields, as JSON Schemas")
+    required: tuple[Text, ...] = Field(default=(), description="Further fields that every row has")
     without: tuple[Text, ...] = Field(default=(), description="Fields of 'like' that rows do not have")
-    unique: tuple[Text | tuple[Text, ...], ...] = Field(
-        default=(), description="Fields, or lists of fields, whose values differ between any two rows"
-    )
+    unique: tuple[Text | tuple[Text, ...], ...] = Field(default=(), description="Fields that differ between rows")
     check: tuple[Text, ...] = Field(default=(), description="SQL conditions that hold for each row")
     order: str = Field(default="", description="SQL order of rows in results; default: the order of creation")
-    refs: dict[str, EntityName] = Field(
-        default={}, description="Fields of the rows of a case that hold keys of another entity"
-    )
+    refs: dict[str, EntityName] = Field(default={}, description="Fields that hold keys of another entity")
     id: str = Field(
         default="",
         description="Pattern of the keys of new rows: each # becomes a digit, each ? a letter or digit; default: the "
         "initials of the entity and five digits",
     )
-    shared: bool = Field(
-        default=False, description="Whether toolkits of one case that declare this entity share its rows"
-    )
-    open: bool = Field(
-        default=False, description="Whether there may be more than the rows: an unknown key is passed to the emulator"
-    )
+    shared: bool = Field(default=False, description="Whether toolkits that declare it share its rows")
+    open: bool = Field(default=False, description="Whether the emulator answers for unknown keys")
 
     @field_validator("fields")
     @classmethod
@@ -85,18 +73,11 @@ class Operation(Record):
     changes nothing.
     """
 
-    search: EntityName | None = Field(
-        default=None, description="List the rows of this entity that arguments named like fields select"
-    )
-    get: EntityName | None = Field(default=None, description="Return the row of this entity that the arguments name")
-    create: EntityName | None = Field(
-        default=None, description="Add a row of this entity; arguments named like fields are stored"
-    )
-    update: EntityName | None = Field(
-        default=None,
-        description="Change the row of this entity that the arguments name; absent arguments change nothing",
-    )
-    delete: EntityName | None = Field(default=None, description="Remove the row of this entity that the arguments name")
+    search: EntityName | None = Field(default=None, description="List the rows of this entity that arguments select")
+    get: EntityName | None = Field(default=None, description="Return the row that the arguments name")
+    create: EntityName | None = Field(default=None, description="Add a row; arguments named like fields are stored")
+    update: EntityName | None = Field(default=None, description="Change the row that the arguments name")
+    delete: EntityName | None = Field(default=None, description="Remove the row that the arguments name")
     key: Text | None = Field(
         default=None,
         description="The argument that holds the key, or a list of keys; default: the argument named like the key; "
@@ -117,18 +98,10 @@ class Operation(Record):
         description="Errors of the tool, each with the SQL condition under which the call fails, or a list of "
         "conditions with messages",
     )
-    set: dict[str, Expression] = Field(
-        default={}, description="Fields of the created or changed row with the SQL expressions of their values"
-    )
-    then: tuple[Text, ...] = Field(
-        default=(), description="SQL statements (INSERT, UPDATE, DELETE) that are executed afterwards"
-    )
-    show: dict[str, Expression] = Field(
-        default={}, description="Members of the result, or of each listed item, with SQL expressions of their values"
-    )
-    list: Text | None = Field(
-        default=None, description="The member of the result that lists rows; default: the first list of objects"
-    )
+    set: dict[str, Expression] = Field(default={}, description="Fields of the row, as SQL expressions")
+    then: tuple[Text, ...] = Field(default=(), description="SQL statements that are executed afterwards")
+    show: dict[str, Expression] = Field(default={}, description="Members of the result or items, as SQL expressions")
+    list: Text | None = Field(default=None, description="The member that lists rows; default: the first list")
     columns: Text | tuple[Text, ...] = Field(
         default=(),
         description="The fields of listed items, if the tool's 'returns' does not name them; one name without a list: "
@@ -140,9 +113,7 @@ class Operation(Record):
         description="The argument that limits the number of listed rows, and, optionally, the limit without it, such "
         "as 'max_results 10', if the argument's schema has no default; default: 'limit'",
     )
-    offset: Text | None = Field(
-        default=None, description="The argument with the number of rows to skip; default: 'offset'"
-    )
+    offset: Text | None = Field(default=None, description="The argument with the number of rows to skip")
     replace: bool = Field(default=False, description="Whether a created row replaces the row with the same key")
     unused: tuple[Text, ...] = Field(default=(), description="Arguments that have no effect on rows or on the result")
 
