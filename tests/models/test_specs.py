@@ -137,7 +137,7 @@ def test_the_identity_has_the_parameters_that_are_sent(spec: str, parameters: di
 
 def test_parsing_a_model_name_imports_no_sdk() -> None:
     code = (
-        "import sys; from pytest_toolemu.models import parse_spec, open_model, Parameters; parse_spec('gpt-4o'); "
+        "import sys; from pytest_toolemu.models.model_pool import parse_spec, open_model, Parameters; parse_spec('gpt-4o'); "
         "import pytest_toolemu.models.structured_output, pytest_toolemu.models.retrying; "
         "print([name for name in ('openai', 'anthropic', 'httpx2') if name in sys.modules])"
     )

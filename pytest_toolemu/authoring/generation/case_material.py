@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.emulators.table_text import table_lines
-from pytest_toolemu.emulators.world_builder import plans_of
+from pytest_toolemu.emulators.world_builder import plans_of, table_lines
 from pytest_toolemu.formats.json_schema_text import members_text
 from pytest_toolemu.formats.visible_text import quoted
 
