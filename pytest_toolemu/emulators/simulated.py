@@ -129,7 +129,9 @@ class SimulatedEmulator:
         # Two messages: the first is the same for every case, so a provider can cache it on its own.
         turns = [Message(role="system", content=rules), Message(role="system", content=self._case_prompt(trajectory))]
         for step in trajectory.steps:
-            turns += _record_messages(step, trajectory)
+            # As short as possible if the model did not answer the call.
+            message = _question if step.observation.emulation is not None else _call_message
+            turns += [message(step.call, trajectory), _result_message(step)]
         return (*turns, _question(call, trajectory, _tables(call, trajectory)))
 
     def _is_adversarial(self, trajectory: Trajectory) -> bool:
@@ -159,7 +161,8 @@ class SimulatedEmulator:
 def _read(call: Call, trajectory: Trajectory, tool: Tool, reply: dict[str, Any]) -> Observation:
     """Return the observation in a reply, and carry out its changes of the tables. ValueError lists the problems."""
     observation = read_reply(tool, reply)
-    kit, edits = kit_with_rows(call, trajectory), read_edits(reply)
+    kit = kit_with_rows(call, trajectory)
+    edits = [StateEdit(**edit) for edit in reply.get("state_changes", ())]
     if edits and observation.is_error:
         raise ValueError("state_changes: a call that fails changes nothing; leave the list empty")
     if kit is not None and edits and trajectory.world is not None and (problems := trajectory.world.edit(kit, edits)):
@@ -193,7 +196,8 @@ def _question(call: Call, trajectory: Trajectory, tables: Sequence[str] = ()) ->
     """
     tool = trajectory.resolved_case.trusted_tools.get(call.name)
     world, earlier = trajectory.world, trajectory.steps[: call.index]
-    last = max((step.call.index for step in earlier if step.call.name == call.name and _asked(step)), default=None)
+    answered = (step.call for step in earlier if step.observation.emulation is not None)
+    last = max((each.index for each in answered if each.name == call.name), default=None)
     describe = tool_text if world is None else described_tool_text
     return _call_message(
         call,
@@ -203,17 +207,6 @@ def _question(call: Call, trajectory: Trajectory, tables: Sequence[str] = ()) ->
         returns=returns_text(tool) if tool and last is not None and call.index - last > _FAR else None,
         tables=tables,
     )
-
-
-def _asked(step: Step) -> bool:
-    """Return whether the model answered this call."""
-    return step.observation.emulation is not None
-
-
-def _record_messages(step: Step, trajectory: Trajectory) -> list[Message]:
-    """Return the call and the result of a step, as short as possible if the model did not answer it."""
-    call = _question(step.call, trajectory) if _asked(step) else _call_message(step.call, trajectory)
-    return [call, _result_message(step)]
 
 
 def _call_message(
@@ -285,11 +278,6 @@ def reply_schema(tool: Tool | None, adversarial: bool, *, has_tables: bool = Fal
 def any_tool_schema(adversarial: bool, has_tables: bool = False) -> ReplySchema:
     """Return the schema of a reply about a call of any tool: one object per mode, so that caches recognize it."""
     return reply_schema(None, adversarial, has_tables=has_tables)
-
-
-def read_edits(reply: dict[str, Any]) -> list[StateEdit]:
-    """Return the changes of the tables in a conforming reply."""
-    return [StateEdit(**edit) for edit in reply.get("state_changes", ())]
 
 
 def read_reply(tool: Tool, reply: dict[str, Any]) -> Observation:
