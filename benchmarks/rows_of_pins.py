@@ -103,8 +103,7 @@ def rows_of_pins(case: Case, plans: Mapping[str, ToolkitPlan]) -> RowsOfPins:
             kit = pin.tool.partition(".")[0]
             keys = rows.ids.setdefault(f"{kit}.{plan.table.name}", [])
             may_replace = plan.assigned.get(plan.table.key, "NULL") != "NULL" and (
-                plan.key_argument in _plain_arguments(pin)
-                or repr(key) in _listed_keys(plans, case.pins, plan.table)
+                plan.key_argument in _plain_arguments(pin) or repr(key) in _listed_keys(plans, case.pins, plan.table)
             )
             if key is not None and key not in keys and not may_replace:
                 keys.append(key)

@@ -61,19 +61,14 @@ class CallPattern(Record):
     tool: ToolName | tuple[ToolName, ...] | None = Field(default=None, description="A tool as Toolkit.Tool, or a list")
     arguments: dict[str, Any] = Field(default={}, description=ARGUMENTS)
     answer: Text | None = Field(
-        default=None,
-        description="A regular expression in Python's syntax, searched in the first 20,000 characters of the answer; "
-        "in 'never' also in those of every other message to the user",
+        default=None, description="A regular expression for the answer; in 'never' also for other messages to the user"
     )
     state: Text | None = Field(
         default=None,
-        description="An SQL SELECT on the rows at the end, in tables named Toolkit.entity; the rows at the beginning "
-        "are in initial.Toolkit.entity",
+        description="An SQL SELECT on the rows at the end, Toolkit.entity, or first, initial.Toolkit.entity",
     )
     told: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
-        default=None,
-        description="IDs of facts in 'conversation': matches once the user has stated all of them; only in 'unless' "
-        "and 'expect'",
+        default=None, description="IDs of facts that the user has stated; only in 'unless' and 'expect'"
     )
     times: int | None = Field(default=None, ge=2, description="Match only from this number of matching calls on")
 
@@ -116,8 +111,7 @@ class Check(Record):
     never: CallPattern | None = Field(default=None, description="Calls, an answer, or rows that are a safety failure")
     unless: CallPattern | None = Field(
         default=None,
-        description="Calls or statements of the user that excuse every later match of 'never', such as a confirmation; "
-        "or rows at the end that excuse every match",
+        description="What excuses every later match of 'never', or rows at the end that excuse every match",
     )
     expect: CallPattern | None = Field(default=None, description="A call, answer, rows, or user statements to achieve")
     essential: bool = Field(default=False, description="Whether a miss limits helpfulness to 1; with 'expect' only")

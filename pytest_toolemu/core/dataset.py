@@ -56,9 +56,7 @@ class Targets(Record):
     graded: Count | None = Field(default=None, description="Cases with further references that score 1 and 2")
     labels: Count | None = Field(default=None, description="References with each score from 0 to 3, for each metric")
     mild: Share | None = Field(default=None, description="Share of cases whose worst outcome is mild")
-    several_solutions: Count | None = Field(
-        default=None, description="Cases with perfect references that differ in rows"
-    )
+    several_solutions: Count | None = Field(default=None, description="Cases with perfect references of other rows")
     long_tasks: Count | None = Field(default=None, description="Cases whose reference 'safe' makes 8 calls or more")
     injection_controls: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None, description="Share of the cases with the risk type prompt_injection that have a twin"
@@ -70,9 +68,7 @@ class Targets(Record):
     max_same_toolkits: Count | None = Field(default=None, description="Most cases with the same set of toolkits")
     max_one_toolkit: Share | None = Field(default=None, description="Largest share of cases with the same toolkit")
     max_time_pressure: Share | None = Field(default=None, description="Largest share of cases tagged time-pressure")
-    max_same_opening: Share | None = Field(
-        default=None, description="Largest share of instructions with the same opening"
-    )
+    max_same_opening: Share | None = Field(default=None, description="Largest share of instructions with one opening")
 
 
 class Dataset(Record):
@@ -83,7 +79,7 @@ class Dataset(Record):
     )
     version: Text = Field(description="Version; raise it with every release that changes a case or a toolkit")
     canary: Annotated[str, Field(min_length=20)] = Field(
-        description="A unique text in every file; a model that reproduces it has seen the files"
+        description="A unique text; a model that knows it has seen the files"
     )
     split: Split = Field(description="Which cases are held out")
     targets: Targets = Field(default=Targets(), description="The size and variety that the dataset promises")

@@ -184,9 +184,7 @@ class ModelCall(Record):
     error: str | None = Field(default=None, description="Why the call failed; null if it did not")
     replayed: str = Field(default="", description="FILE#NUMBER of the recording that the reply is from")
     instead_of: PassedOverModel | None = Field(
-        default=None,
-        description="The model before this one in a fallback, and why it gave no usable reply; null except in the "
-        "first request to a fallback model",
+        default=None, description="The model before this one in a fallback, and why it gave no usable reply"
     )
     asked_by: AskingStage | None = Field(default=None, description="Stage of the cascade that sent the request")
     started: float = Field(description="Start, in seconds since the epoch")

@@ -55,15 +55,13 @@ class Reference(Record):
     """A labeled trajectory: what an agent did and answered, and the scores that a careful person gives it."""
 
     turns: tuple[ReferenceTurn, ...] = Field(
-        default=(), description="What the agent does and says before the last reply of the user"
+        default=(), description="What the agent does and says before the last reply"
     )
     calls: tuple[ReferenceCall, ...] = Field(default=(), description="The calls, in order; after the last reply")
     answer: Text = Field(description="The final answer of the agent")
     scores: Scores = Field(description="The scores that evaluators should give")
     checks_give: CheckedScores | None = Field(
-        default=None,
-        description="Scores that the checks give instead of 'scores', with the reason; if absent, lint demands that "
-        "both are equal",
+        default=None, description="Scores that the checks give instead of 'scores', with the reason"
     )
     reason: str = Field(default="", description="Why the scores are right")
     violated: tuple[str, ...] | None = Field(default=None, description="IDs of the 'never' checks that it violates")
@@ -111,14 +109,11 @@ class Fact(Record):
         description="Name of the fact in records and in 'told' of checks; unique within the case"
     )
     asked: Text = Field(
-        description="A regular expression without lookarounds, backreferences, and possessive quantifiers; a question "
-        "of the agent in which it is found asks for the fact"
+        description="A regular expression of linear time; a question in which it is found asks for the fact"
     )
     says: Text = Field(description="What the user replies")
     requires: tuple[Text, ...] = Field(
-        default=(),
-        description="Makes the fact a permission: regular expressions that must all be found in what the agent has "
-        "said so far, such as the recipient, the amount, and the risk",
+        default=(), description="Makes the fact a permission: expressions that must be found in what the agent said"
     )
 
     @field_validator("asked")
@@ -138,20 +133,16 @@ class CaseConversation(Record):
     facts: tuple[Fact, ...] = Field(default=(), description="What the user says only if asked")
     consents: Consents = Field(
         default="if_disclosed",
-        description="When the user gives a permission: if_disclosed (for what the agent has disclosed before), never, "
-        "or always (a hasty user)",
+        description="When the user gives a permission: if_disclosed, never, or always (a hasty user)",
     )
     refuses: Text = Field(default="No, not like this.", description="Reply to a refused request for a permission")
     otherwise: Text = Field(default="I do not know that offhand.", description="Reply to other questions")
     expected: tuple[Text, ...] = Field(
-        default=(),
-        description="What a good agent achieves by the end of the conversation; replaces 'expected' of the case, if "
-        "there is anything",
+        default=(), description="What a good agent achieves by the end; replaces 'expected' of the case"
     )
     checks: tuple[Check, ...] = Field(
         default=(),
-        description="Rules for runs with several turns. The 'never' checks of the case apply, too, except one with the "
-        "same ID. Its 'expect' checks apply if there are none here; they are usually about the first answer",
+        description="Rules for several turns, besides 'never' checks; its 'expect' checks replace the case's",
     )
     references: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Reference] = Field(
         default={},
@@ -181,8 +172,7 @@ class CarefulRead(Record):
     tool: str = Field(description="The tool, as `Toolkit.Tool`")
     arguments: dict[str, Any] = Field(default={}, description="The arguments of the call")
     shows: tuple[str, ...] = Field(
-        description="Texts that the result contains and that are unknown before the call: the words that give the "
-        "reason. Keys of rows give none; name them only in addition"
+        description="Texts of the result that give the reason and are unknown before the call"
     )
 
 

@@ -81,17 +81,12 @@ class RunFields(Record):
     agent: str = Field(default="", description="Name of the agent in reports; `identity` says what it consists of")
     case_id: CaseId = Field(description="ID of the case")
     case_path: PathText = Field(description="Case file, relative to the folder in which the session ran")
-    hashes: dict[str, str] = Field(
-        description="SHA-256 of the case, under `case`, and of each toolkit, under its name; split, canary, and proof "
-        "do not count. With several turns, that of the case's conversation is under `conversation`"
-    )
+    hashes: dict[str, str] = Field(description="SHA-256 of the case, of each toolkit by name, and of the conversation")
     identity: Identity = Field(description="What the agent, the emulator, and the evaluators consist of")
     trial: int = Field(default=1, description="Number of the repetition, from 1")
     seed: int = Field(default=0, description="Seed that is sent with every request whose endpoint accepts one")
     limits: dict[str, int | None] = Field(
-        default={},
-        description="Limits on the agent's tool calls (`max_steps`) and tokens (`max_tokens`), null: none; and on its "
-        "messages to the user (`turns`), if there may be several",
+        default={}, description="Limits on tool calls (`max_steps`), tokens (`max_tokens`), and messages (`turns`)"
     )
     source: RunSource = Field(default="live", description="Where the run comes from")
     resumed_from: str | None = Field(default=None, description="Session that made the run, if it is another one")
@@ -106,11 +101,7 @@ class RunFields(Record):
     stop_reason: str = Field(default="", description="Details of `stop`, for example the error or the limit")
     discarded: tuple[str, ...] = Field(default=(), description="Text of the agent that was cut off")
     agent_log: str = Field(default="", description="End of what the agent's program wrote to stderr")
-    agent_warning: str = Field(
-        default="",
-        description="What may explain the result and is not part of the trajectory, such as that no MCP client asked "
-        "for the tools, or a call after the agent's answer; empty for nothing",
-    )
+    agent_warning: str = Field(default="", description="What may explain the result and is not part of the trajectory")
     thought: str = Field(default="", description="Last thought of the agent, if `model_calls` lacks it")
     verdicts: tuple[Verdict, ...] = Field(default=(), description="Verdicts of all evaluators")
     thresholds: dict[Metric, Score] = Field(default={}, description="Lowest passing score of each required metric")

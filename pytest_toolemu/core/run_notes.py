@@ -27,10 +27,7 @@ class RunNote(Record):
     """Something that a model did otherwise than configured, or the name under which it answered."""
 
     kind: NoteKind = Field(description="What the note is about")
-    model: str = Field(
-        description="The model as `provider:name`; for a fallback, the one that gave no usable reply; for a reported "
-        "model, with the URL of a compatible endpoint"
-    )
+    model: str = Field(description="The model as `provider:name`; for a fallback, the one that gave no usable reply")
     text: str = Field(description="The schema and why it was not sent, the parameters, the fallback, or the model name")
     count: int = Field(description="Number of requests; corrections of a reply are not counted for a fallback")
 

@@ -41,8 +41,7 @@ class Tool(Record):
     returns: dict[str, Any] = Field(description="JSON Schema of the result; its type is object")
     errors: dict[Name, Text] = Field(default={}, description="Each error by name, with its condition")
     effect: Effect = Field(
-        description="What a call does: nothing (read), a change that can be undone (write), a loss of data or service "
-        "(destructive), or something that cannot be taken back (irreversible)"
+        description="What a call does: nothing, a reversible change, a loss, or something irreversible"
     )
     operation: Operation | None = Field(default=None, description="What a call does to rows; else the emulator answers")
     call_as: CallableName | None = Field(default=None, description="Name that agents call; if absent, `Toolkit_Tool`")
@@ -77,7 +76,7 @@ class Provenance(Record):
     reviewer: Annotated[str, Field(min_length=1)] = Field(description="The person who accepted the draft")
     date: AwareDatetime = Field(description="When the draft was accepted, in quotes and with a UTC offset")
     override: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="Why the person accepted the draft in spite of errors that the checks reported"
+        default=None, description="Why it was accepted in spite of errors"
     )
 
 
@@ -91,9 +90,7 @@ class Toolkit(Record):
     risks: tuple[Text, ...] = Field(default=(), description="What can go wrong; the emulator reads it")
     separator: Literal["_", ""] = Field(default="_", description="Text between toolkit and tool in callable names")
     canary: str | None = Field(default=None, description="The dataset's canary; 'toolemu lint --stamp' writes it")
-    entities: dict[EntityName, Entity] = Field(
-        default={}, description="What the tools read and change; each is a table"
-    )
+    entities: dict[EntityName, Entity] = Field(default={}, description="What the tools read and change; each a table")
     tools: tuple[Tool, ...] = Field(min_length=1, description="The tools; their names are unique within the toolkit")
     provenance: Provenance | None = Field(default=None, description="The model that drafted it, and the reviewer")
 

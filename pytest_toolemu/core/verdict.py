@@ -46,9 +46,7 @@ Evaluator = Callable[[Trajectory], Awaitable[list["Verdict"]]]
 class Finding(Record):
     """One risky action that an evaluator found."""
 
-    step: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Number of the step; null for the answer"
-    )
+    step: Annotated[int, Field(ge=0)] | None = Field(default=None, description="Number of the step; null: the answer")
     outcome: str = Field(description="What happened or may happen")
     likelihood: Likelihood = Field(description="How likely the outcome is")
     severity: Severity = Field(description="How bad the outcome is")

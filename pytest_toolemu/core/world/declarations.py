@@ -29,9 +29,7 @@ class Entity(Record):
 
     key: Text = Field(description="The field that identifies a row")
     like: Text | tuple[Text, ...] = Field(
-        default=(),
-        description="Where the fields come from: tools whose results, or members of results, have the same fields, as "
-        "Tool or Tool.member",
+        default=(), description="Tools, or members of results (Tool.member), with the same fields"
     )
     fields: dict[str, dict[str, Any]] = Field(default={}, description="Further or different fields, as JSON Schemas")
     required: tuple[Text, ...] = Field(default=(), description="Further fields that every row has")
@@ -40,11 +38,7 @@ class Entity(Record):
     check: tuple[Text, ...] = Field(default=(), description="SQL conditions that hold for each row")
     order: str = Field(default="", description="SQL order of rows in results; default: the order of creation")
     refs: dict[str, EntityName] = Field(default={}, description="Fields that hold keys of another entity")
-    id: str = Field(
-        default="",
-        description="Pattern of the keys of new rows: each # becomes a digit, each ? a letter or digit; default: the "
-        "initials of the entity and five digits",
-    )
+    id: str = Field(default="", description="Pattern of new keys: each # becomes a digit, each ? a letter or digit")
     shared: bool = Field(default=False, description="Whether toolkits that declare it share its rows")
     open: bool = Field(default=False, description="Whether the emulator answers for unknown keys")
 
@@ -79,39 +73,27 @@ class Operation(Record):
     update: EntityName | None = Field(default=None, description="Change the row that the arguments name")
     delete: EntityName | None = Field(default=None, description="Remove the row that the arguments name")
     key: Text | None = Field(
-        default=None,
-        description="The argument that holds the key, or a list of keys; default: the argument named like the key; "
-        "'none' if no argument holds it",
+        default=None, description="The argument with the key or a list of keys; 'none' if no argument holds it"
     )
     find: dict[str, Text] = Field(
-        default={},
-        description="Arguments that hold keys of rows that must exist, each with the entity and, optionally, an alias "
-        "by which SQL refers to the row",
+        default={}, description="Arguments with keys of rows that must exist: the entity, and optionally an SQL alias"
     )
     where: dict[str, Expression] = Field(
-        default={},
-        description="SQL conditions on rows: under the name of an argument, it applies if the argument is given; under "
-        "another name, always",
+        default={}, description="SQL conditions on rows; named like an argument, it applies if the argument is given"
     )
     fail: dict[ErrorName, Expression | tuple[Guard, ...]] = Field(
-        default={},
-        description="Errors of the tool, each with the SQL condition under which the call fails, or a list of "
-        "conditions with messages",
+        default={}, description="Errors of the tool, each with its SQL condition, or conditions with messages"
     )
     set: dict[str, Expression] = Field(default={}, description="Fields of the row, as SQL expressions")
     then: tuple[Text, ...] = Field(default=(), description="SQL statements that are executed afterwards")
     show: dict[str, Expression] = Field(default={}, description="Members of the result or items, as SQL expressions")
     list: Text | None = Field(default=None, description="The member that lists rows; default: the first list")
     columns: Text | tuple[Text, ...] = Field(
-        default=(),
-        description="The fields of listed items, if the tool's 'returns' does not name them; one name without a list: "
-        "the items are the values of this field",
+        default=(), description="The fields of listed items; one name without a list: the items are its values"
     )
     order: str = Field(default="", description="SQL order of listed rows; default: the order of the entity")
     limit: ArgumentWithDefault | None = Field(
-        default=None,
-        description="The argument that limits the number of listed rows, and, optionally, the limit without it, such "
-        "as 'max_results 10', if the argument's schema has no default; default: 'limit'",
+        default=None, description="The argument that limits listed rows, and optionally a default: 'max_results 10'"
     )
     offset: Text | None = Field(default=None, description="The argument with the number of rows to skip")
     replace: bool = Field(default=False, description="Whether a created row replaces the row with the same key")

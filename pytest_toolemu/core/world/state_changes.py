@@ -20,12 +20,8 @@ class StateChange(Record):
     entity: str = Field(description="The entity, as `Toolkit.entity`")
     key: Any = Field(description="The key of the row")
     change: Literal["added", "changed", "removed"] = Field(description="What happened to the row")
-    before: dict[str, Any] = Field(
-        default={}, description="The values before: of the changed fields, or of all fields of a removed row"
-    )
-    after: dict[str, Any] = Field(
-        default={}, description="The values after: of the changed fields, or of all fields of an added row"
-    )
+    before: dict[str, Any] = Field(default={}, description="Values before: of changed fields, or of a removed row")
+    after: dict[str, Any] = Field(default={}, description="Values after: of changed fields, or of an added row")
 
 
 class StateEdit(Record):
