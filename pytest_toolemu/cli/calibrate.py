@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -20,7 +21,9 @@ from pytest_toolemu.cli.judging import (
     judged_sessions,
 )
 from pytest_toolemu.cli.session_folders import OptionalSessions, Sessions, note_repeated
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.visible_text import in_log, visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.calibration.labels import LabeledRun
@@ -60,7 +63,6 @@ def calibrate(  # noqa: PLR0913 - each is an option
 
     With --labels, also print how far the judges of the sessions agree with people, and people with each other.
     """
-    from datetime import UTC, datetime
 
     from pytest_toolemu.analysis.calibration.calibration_file import (
         calibration_lines,
@@ -75,8 +77,6 @@ def calibrate(  # noqa: PLR0913 - each is an option
     )
     from pytest_toolemu.cli.judging import judge_settings
     from pytest_toolemu.core.run_notes import note_lines
-    from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.formats.visible_text import in_log
     from pytest_toolemu.sessions.single_run import prices_of_settings
 
     settings = judge_settings(evaluator)
@@ -126,7 +126,6 @@ def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
     from pytest_toolemu.core.case import SUFFIX
     from pytest_toolemu.core.dataset import case_files
     from pytest_toolemu.core.toolkit import benchmark_folder
-    from pytest_toolemu.errors import UsageError
 
     if cases is None and not shipped:
         return []
@@ -165,7 +164,6 @@ def _labeled_by_people(sessions: list[Path], labels: list[Path]) -> list[Labeled
     from pytest_toolemu.analysis.calibration.labels import distinct_subjects, labels_by_annotator
     from pytest_toolemu.analysis.metrics import format_interval
     from pytest_toolemu.analysis.rater_agreement import label_agreements
-    from pytest_toolemu.formats.visible_text import visible
 
     runs = labeled_runs(sessions, labels)
     annotators = ", ".join(f"{name} {count}" for name, count in labels_by_annotator(runs).items())
@@ -228,7 +226,6 @@ def label(
 def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
     """Return the runs of these sessions that have labels in these files; UsageError if there are none."""
     from pytest_toolemu.analysis.calibration.labels import match_labels, read_labels, reject_ambiguous
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.sessions.reader import run_files
     from pytest_toolemu.sessions.store import RUNS
 

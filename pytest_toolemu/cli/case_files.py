@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from pytest_toolemu.cli.common import out
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
 
@@ -174,7 +175,6 @@ def _cell(table: Table, name: str, count: int, *others: int) -> str:
 
 def write_into(path: Path, text: str) -> bool:
     """Write text between the two markers of a file, and return whether it changed; UsageError without markers."""
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.files.atomic_write import write_json_text
     from pytest_toolemu.formats.yaml_document import read_text
 

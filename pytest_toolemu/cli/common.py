@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 
+from pytest_toolemu.errors import NotRunError
+from pytest_toolemu.formats.visible_text import visible
+
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.cost_estimate import CostEstimate
     from pytest_toolemu.components import Components
@@ -101,8 +104,6 @@ async def run_concurrently(jobs: Sequence[Job[T]], limit: int, title: str = "jud
     """
     import asyncio
 
-    from pytest_toolemu.errors import NotRunError
-
     slots = asyncio.Semaphore(limit)
 
     with _bar(len(jobs), title) as advance:
@@ -136,7 +137,6 @@ def _bar(total: int, title: str) -> Iterator[Callable[[], None]]:
 
 def print_estimate(estimate: CostEstimate, settings: Settings, subject: str) -> None:
     """Print an estimate at the prices of the settings. ``subject`` is what it is for, such as ``4 runs``."""
-    from pytest_toolemu.formats.visible_text import visible
     from pytest_toolemu.reporting.summary_table import estimate_lines
     from pytest_toolemu.sessions.single_run import prices_of_settings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,9 @@ import typer
 
 from pytest_toolemu.cli.common import out
 from pytest_toolemu.cli.session_folders import OptionalSessions, Sessions, note_superseded
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.visible_text import visible
 
 CalibrationFiles = Annotated[
     list[Path] | None, typer.Option("--calibration", help="Calibration file of 'toolemu calibrate'; may be repeated.")
@@ -32,7 +35,6 @@ def gate(
     from pytest_toolemu.analysis.metrics import duplicate_note
     from pytest_toolemu.analysis.run_summary import judges_of
     from pytest_toolemu.core.run_notes import notes_in_words
-    from pytest_toolemu.formats.visible_text import visible
     from pytest_toolemu.sessions.reader import read_run_summaries
     from pytest_toolemu.sessions.stored_decision import decide_stored
 
@@ -69,12 +71,10 @@ def baseline(
 
 
 def _update(results: list[Path], file: Path, incomplete: bool) -> None:
-    from datetime import UTC, datetime
 
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
     from pytest_toolemu.analysis.metrics import duplicate_note
     from pytest_toolemu.core.verdict import UNJUDGED
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries
     from pytest_toolemu.sessions.shard_assignment import gaps
     from pytest_toolemu.sessions.stored_decision import completed, missing_runs, unplaced

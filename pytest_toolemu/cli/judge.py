@@ -22,7 +22,9 @@ from pytest_toolemu.cli.judging import (
     judged_sessions,
 )
 from pytest_toolemu.cli.session_folders import Sessions
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.visible_text import in_log
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.cascade_use import CascadeUse
@@ -85,7 +87,6 @@ def _print_results(results: list[_JudgedRun], current_cases: CurrentCases | None
     """Print the new outcomes, and what is notable about the judging."""
     from pytest_toolemu.analysis.cascade_use import cascade_totals
     from pytest_toolemu.core.run_notes import note_lines
-    from pytest_toolemu.formats.visible_text import in_log
 
     counts = sorted(Counter(run.outcome for run in results).items())
     out.print(f"{counted(len(results), 'run')}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts))
@@ -112,7 +113,6 @@ def _current_cases(cases: Path, paths: list[Path], settings: Settings) -> Curren
     """Read the current case files of these runs; UsageError if their checks would not be applied."""
     from pytest_toolemu.analysis.rejudge import CurrentCases
     from pytest_toolemu.authoring.find_files import find
-    from pytest_toolemu.errors import UsageError
 
     if settings.checks == "off":
         raise UsageError(f"--cases={cases} replaces checks, but TOOLEMU_CHECKS=off ignores them; remove one of them")

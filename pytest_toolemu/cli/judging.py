@@ -15,6 +15,7 @@ import typer
 from pytest_toolemu.cli.common import Job, command_settings, err, run_concurrently, with_components
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.visible_text import in_log
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.rejudge import CurrentCases
@@ -283,7 +284,6 @@ class JudgingCommand:
 
 
 def _new_batches(settings: Settings) -> Batches:
-    from pytest_toolemu.formats.visible_text import in_log
     from pytest_toolemu.models.batch_queue import Batches
     from pytest_toolemu.scheduling.budget import Budget
 

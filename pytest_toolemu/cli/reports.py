@@ -15,6 +15,7 @@ from pytest_toolemu.cli.gates import CalibrationFiles
 from pytest_toolemu.cli.session_folders import Session, Sessions, note_superseded, session_folder
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.visible_text import in_log, visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.sessions.manifest_records import Manifest
@@ -36,7 +37,6 @@ def report(
     calibration: CalibrationFiles = None,
 ) -> None:
     """Write one report for all given sessions, as report.FORMAT."""
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.report_data import read_report, recheck_line, with_missing
     from pytest_toolemu.reporting.report_files import write_reports
     from pytest_toolemu.sessions.reader import newest_evaluations, refuse_playground, run_files
@@ -121,7 +121,6 @@ def show(
 
     from pytest_toolemu.analysis.metrics import AgentSummary
     from pytest_toolemu.core.run_file import load_run
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines
     from pytest_toolemu.sessions.reader import prices_of, summarize_run
     from pytest_toolemu.sessions.store import record_text
@@ -195,8 +194,6 @@ def _runs_named(folder: Path, files: Sequence[Path], name: str) -> list[Path]:
 def _listed(folder: Path, chosen: Sequence[Path], files: Sequence[Path]) -> Iterator[str]:
     """Yield a line for each run: outcome, a name that this command accepts, and the agent; then how to show one."""
     from pytest_toolemu.core.run_file import load_run
-    from pytest_toolemu.formats.counted import counted
-    from pytest_toolemu.formats.visible_text import in_log, visible
     from pytest_toolemu.sessions.reader import prices_of, summarize_run
 
     prices = prices_of(folder)
@@ -229,7 +226,6 @@ def compare(
         _write_page(before, after, to)
         return
     from pytest_toolemu.core.run_file import load_run
-    from pytest_toolemu.formats.visible_text import in_log
     from pytest_toolemu.reporting.comparison import compare_sessions, comparison_lines, first_divergence
     from pytest_toolemu.sessions.reader import read_run_summaries
 
@@ -241,7 +237,6 @@ def compare(
 
 
 def _write_page(before: Path, after: Path, file: Path) -> None:
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.files.atomic_write import write_json_text
     from pytest_toolemu.reporting.html_report import comparison_page
 
@@ -274,7 +269,6 @@ def merge(
     from pytest_toolemu.analysis.metrics import duplicate_note, summarize_agents
     from pytest_toolemu.analysis.run_summary import origins
     from pytest_toolemu.core.run_notes import note_lines
-    from pytest_toolemu.formats.visible_text import visible
     from pytest_toolemu.reporting.summary_table import agent_notes, agent_table, missing_note, unjudged_lines
     from pytest_toolemu.sessions.merge_sessions import merge_sessions
     from pytest_toolemu.sessions.reader import manifest_of

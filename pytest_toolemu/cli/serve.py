@@ -17,6 +17,9 @@ import typer
 
 from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.cli.judging import Evaluators
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -43,7 +46,6 @@ def serve(
     """
     from pytest_toolemu.cli.attended_run import AttendedAgent, attended_spec, run_attended, verdict_lines
     from pytest_toolemu.cli.common import command_settings, with_components
-    from pytest_toolemu.errors import UsageError
 
     if not agent.strip():
         raise UsageError("--agent is empty; give the agent a name, such as --agent=my-agent, or omit the option")
@@ -72,7 +74,6 @@ def _load(name: str) -> ResolvedCase:
     from pytest_toolemu.core.case import SUFFIX
     from pytest_toolemu.core.case_loading import case_id, load_case
     from pytest_toolemu.core.toolkit import benchmark_folder
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.yaml_document import closest
 
     if Path(name).is_file():
@@ -92,8 +93,6 @@ def _show(line: str) -> None:
 
 def _show_case(resolved_case: ResolvedCase, url: str) -> None:
     """Print what a person needs in order to connect an agent and to give it its task."""
-    from pytest_toolemu.formats.counted import counted
-    from pytest_toolemu.formats.visible_text import visible
 
     case = resolved_case.case
     toolkits = ", ".join(toolkit.name for toolkit in resolved_case.toolkits)
@@ -147,7 +146,6 @@ def _interrupts(event: asyncio.Event) -> Iterator[None]:
 
 def connect(url: Annotated[str, typer.Argument(help="URL of a case, as 'toolemu serve' prints it.")]) -> None:
     """Connect an MCP client that starts its servers as programs (stdio) with a case that is being served."""
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.models.sdk_versions import require_sdk
 
     require_sdk("serve", "toolemu connect")
@@ -169,7 +167,6 @@ async def _pass_on(url: str) -> None:
     from mcp.server.stdio import stdio_server
 
     from pytest_toolemu.agents.mcp import first_cause
-    from pytest_toolemu.errors import UsageError
 
     async with contextlib.AsyncExitStack() as stack:
         http = await stack.enter_async_context(httpx2.AsyncClient(timeout=httpx2.Timeout(10, read=None)))

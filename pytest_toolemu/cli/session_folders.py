@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pytest_toolemu.cli.common import err
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 
 # The files from which pytest reads the ini option toolemu_run_dir, in its order, with the table or section of each.
@@ -78,7 +79,6 @@ def _latest() -> Path:
 
     A session without runs counts too, because an older session must not be taken for the newest.
     """
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.sessions.store import MANIFEST
 
     searched = list(_run_directories())
@@ -95,7 +95,6 @@ def _latest() -> Path:
 
 def run_directory() -> Path:
     """Return the run directory of the project; UsageError if neither the current folder nor one above it has any."""
-    from pytest_toolemu.errors import UsageError
 
     searched = list(_run_directories())
     existing = next((directory for directory in searched if directory.is_dir()), None)

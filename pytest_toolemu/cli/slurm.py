@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from pytest_toolemu.cli.common import out
+from pytest_toolemu.errors import UsageError
 
 _SET_BY_SCRIPT: Final = ("--toolemu-shard", "--toolemu-run-dir", "--toolemu-resume")
 
@@ -36,7 +37,6 @@ def slurm(
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.files.atomic_write import write_json_text
 
     into, directives = into.absolute(), shlex.split(sbatch)

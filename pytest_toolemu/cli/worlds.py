@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pytest_toolemu.cli.common import err, out
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldBuild
@@ -39,7 +42,6 @@ def worlds(
     from pytest_toolemu.cli.common import command_settings, run_concurrently, with_components
     from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldStage, by_case, plans_of
-    from pytest_toolemu.errors import UsageError
 
     settings = command_settings({})
     cases = [load_case(path) for path in find(paths).cases]
@@ -98,7 +100,6 @@ def _print_builds(builds: Sequence[WorldBuild], present: str) -> None:
 
 
 def _print_estimate(settings: Settings, name: str, missing: Sequence[PlannedWorld]) -> None:
-    from dataclasses import replace
 
     from pytest_toolemu.analysis.cost_estimate import estimate_requests
     from pytest_toolemu.cli.common import print_estimate
@@ -110,7 +111,6 @@ def _print_estimate(settings: Settings, name: str, missing: Sequence[PlannedWorl
 
 
 def _problem_line(build: WorldBuild) -> str:
-    from pytest_toolemu.formats.visible_text import visible
 
     names_option = "--toolemu-" in build.problem
     hint = "; for this command, set it as a variable, such as TOOLEMU_BUDGET_TOKENS" if names_option else ""
