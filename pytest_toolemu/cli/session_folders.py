@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tomllib
+import re
 from collections import Counter
 from collections.abc import Iterator
-from configparser import ConfigParser
-from configparser import Error as IniError
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -17,12 +16,17 @@ from pytest_toolemu.cli.common import err
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 
-# The files from which pytest reads the ini option toolemu_run_dir, in its order, with the table or section of each.
+# The files from which pytest may read the ini key toolemu_run_dir.
 _INI_FILES: Final = (
-    ("pytest.toml", "pytest"), (".pytest.toml", "pytest"), ("pytest.ini", "pytest"), (".pytest.ini", "pytest"),
-    ("pyproject.toml", "tool.pytest.ini_options"), ("pyproject.toml", "tool.pytest"), ("tox.ini", "pytest"),
-    ("setup.cfg", "tool:pytest"),
-)  # fmt: skip
+    "pytest.toml",
+    ".pytest.toml",
+    "pytest.ini",
+    ".pytest.ini",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
+)
+_RUN_DIR: Final = re.compile(r"""^\s*toolemu_run_dir\s*=\s*["']?([^"'\n]+?)["']?\s*$""", re.MULTILINE)
 
 
 def session_folder(text: str) -> Path:
@@ -114,31 +118,14 @@ def _run_directories() -> Iterator[Path]:
     for folder in (current_folder, *current_folder.parents):
         variables = toolemu_variables(folder / ".env") | os.environ
         yield folder / (variables.get("TOOLEMU_RUN_DIR") or _from_ini(folder) or ".toolemu")
-        if any((folder / name).exists() for name in (".git", *dict(_INI_FILES))):
+        if any((folder / name).exists() for name in (".git", *_INI_FILES)):
             return
 
 
 def _from_ini(folder: Path) -> str:
     """Return ``toolemu_run_dir`` from the folder's ini file; empty without a readable one."""
-    for name, section in _INI_FILES:
-        try:
-            text = (folder / name).read_text(encoding="utf-8")
-            values = _toml_table(text, section) if name.endswith(".toml") else _ini_section(text, section)
-        except (OSError, ValueError, IniError):  # pytest reports the mistake in the file
-            continue
-        if run_dir := str(values.get("toolemu_run_dir", "")).strip():
-            return run_dir
+    for name in _INI_FILES:
+        with contextlib.suppress(OSError, ValueError):
+            if match := _RUN_DIR.search((folder / name).read_text(encoding="utf-8")):
+                return match[1]
     return ""
-
-
-def _toml_table(text: str, section: str) -> Any:
-    table: Any = tomllib.loads(text)
-    for part in section.split("."):
-        table = table.get(part, {}) if isinstance(table, dict) else {}
-    return table
-
-
-def _ini_section(text: str, section: str) -> Any:
-    parser = ConfigParser(interpolation=None, strict=False)
-    parser.read_string(text)
-    return parser[section] if parser.has_section(section) else {}

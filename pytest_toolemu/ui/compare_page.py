@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from pytest_toolemu.reporting.comparison import (
 )
 from pytest_toolemu.reporting.transcript import transcript_html
 from pytest_toolemu.ui.context import UiContext, context_of, measured, page, session_of_id
-from pytest_toolemu.ui.run_filter import RunsPage, unknown_parameter, unknown_value
+from pytest_toolemu.ui.run_filter import RunsPage
 from pytest_toolemu.ui.session_index import SessionFolder
 
 SIDES = ("before", "after")
@@ -74,20 +73,8 @@ def compare(request: Request) -> Response:
         changes_by_importance(values["comparisons"]), query.get("change", ""), query.get("q", ""), after
     )
     values["page"] = RunsPage.of(changes, query.get("page", "1"))
-    values["unknown"] = list(_unknown_values(query, sides))
     values["parameters"] = {name: query[name] for name in (*_parameters(), "change", "q") if query.get(name)}
     return page(request, "compare_sessions.html.j2", kinds=CHANGES, name_of=_name, **values)
-
-
-def _unknown_values(query: Mapping[str, str], sides: list[Side | None]) -> Iterator[str]:
-    """Yield a sentence for each parameter that is none, and for each agent or change that does not exist."""
-    valid = (*_parameters(), "change", "q", "page")
-    yield from (unknown_parameter(name, valid) for name in query if name not in valid)
-    for name, side in zip(SIDES, sides, strict=True):
-        if side is not None and side.agent:
-            yield from unknown_value(f"{name}_agent", side.agent, side.session.agents)
-    if change := query.get("change"):
-        yield from unknown_value("change", change, ("flipped", *CHANGES))
 
 
 def compare_runs(request: Request) -> Response:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -61,35 +58,11 @@ class ProjectFolders:
     """Where accepted drafts move: the folder with ``cases/`` and ``toolkits/``."""
 
 
-class LabelSamples:
-    """Draws samples; for use by several threads. ``folder`` has the label files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._lock = threading.Lock()
-        self._saving = threading.Lock()
-        self._samples: OrderedDict[tuple[Path, int, int, int], Sample] = OrderedDict()
-
-    def task(self, session: Path, annotator: str, size: int, seed: int) -> LabelingTask:
-        """Return what an annotator is asked to label. UsageError for a name that cannot be a file name."""
-        file = label_file(self.folder, annotator)
-        key = (session, size, seed, session.stat().st_mtime_ns)
-        with self._lock:
-            if key not in self._samples:
-                self._samples[key] = sample_runs(read_runs([session]), size, seed)
-                while len(self._samples) > _KEPT:
-                    self._samples.popitem(last=False)
-            self._samples.move_to_end(key)
-            return LabelingTask(self._samples[key], file)
-
-    def save(self, task: LabelingTask, index: int, answers: Mapping[str, Any]) -> None:
-        """Write the label of a run. One thread at a time, because the other labels of the file are written again."""
-        with self._saving:
-            task.save(index, answers)
-
-    def files(self) -> list[Path]:
-        """Return the label files, sorted."""
-        return sorted(path for path in self.folder.glob("*") if path.suffix in (".jsonl", ".csv") and path.is_file())
+# Drawing a sample reads every record of its session, so the latest ones are kept.
+@lru_cache(8)
+def _sample(session: Path, modified: int, size: int, seed: int) -> list[tuple[Path, str]]:
+    del modified
+    return sample_runs(read_runs([session]), size, seed)
 
 
 @dataclass(frozen=True)
@@ -100,16 +73,24 @@ class UiContext:
     rules: AccessRules
     folders: ProjectFolders = ProjectFolders()
     index: SessionIndex = field(init=False)
-    labels: LabelSamples = field(init=False)
     results: ResultsCache = field(default_factory=ResultsCache, init=False)
     playground: Playground = field(init=False)
     drafts: DraftDesk = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "labels", LabelSamples(self.folders.labels))
         object.__setattr__(self, "drafts", DraftDesk(self.folders.drafts, self.folders.suite))
         object.__setattr__(self, "index", SessionIndex(self.directory))
         object.__setattr__(self, "playground", Playground(self.index.directory, self.folders.cases))
+
+    def labeling_task(self, session: Path, annotator: str, size: int, seed: int) -> LabelingTask:
+        """Return what an annotator is asked to label. UsageError for a name that cannot be a file name."""
+        file = label_file(self.folders.labels, annotator)
+        return LabelingTask(_sample(session, session.stat().st_mtime_ns, size, seed), file)
+
+    def label_files(self) -> list[Path]:
+        """Return the label files, sorted."""
+        files = self.folders.labels.glob("*")
+        return sorted(path for path in files if path.suffix in (".jsonl", ".csv") and path.is_file())
 
 
 def context_of(request: Request) -> UiContext:
@@ -208,57 +189,37 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".png": "image/png"}
 _SHARED: Final = ("page.css", "transcript.css", "sortable.js")
 """Styles of the static reports, which the application looks like, and the script of their tables."""
 
-_TYPES: Final = {
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-}
-
-
-@dataclass(frozen=True)
-class StaticFile:
-    """The content of a file, with a version for the caches of browsers."""
-
-    content: bytes
-    media_type: str
-
-    @property
-    def version(self) -> str:
-        """A hash of the content."""
-        return hashlib.sha256(self.content).hexdigest()[:12]
-
 
 @cache
-def static_files() -> dict[str, StaticFile]:
-    """Return all files by their path below ``/static/``."""
+def static_files() -> dict[str, bytes]:
+    """Return the content of all files by their path below ``/static/``: a fixed set, which nothing in a URL extends."""
     root = resources.files("pytest_toolemu.ui").joinpath("static")
     contents = {name: template_text(name).encode() for name in _SHARED}
     for folder in ("", "vendor/", "vendor/ace/"):
-        for item in root.joinpath(folder).iterdir():
-            if item.is_file():
-                contents[folder + item.name] = item.read_bytes()
-    types = {name: _TYPES.get(name[name.rfind(".") :]) for name in contents}
-    return {name: StaticFile(content, types[name] or "text/plain") for name, content in contents.items()}
+        contents |= {
+            folder + item.name: item.read_bytes() for item in root.joinpath(folder).iterdir() if item.is_file()
+        }
+    return contents
 
 
 @cache
 def asset_url(name: str) -> str:
     """Return the URL of a file, which changes with its content."""
-    return f"/static/{name}?v={static_files()[name].version}"
+    return f"/static/{name}?v={hashlib.sha256(static_files()[name]).hexdigest()[:12]}"
 
 
 def static_file(request: Request) -> Response:
     """Answer with a file; browsers keep it until its URL changes."""
-    file = static_files().get(request.path_params["name"])
-    if file is None:
+    name = request.path_params["name"]
+    if name not in static_files():
         raise HTTPException(404, "there is no such file")
-    is_current = request.query_params.get("v") == file.version
+    is_current = asset_url(name).endswith(f"?v={request.query_params.get('v')}")
     headers = {"cache-control": "private, max-age=31536000, immutable" if is_current else "no-cache"}
-    return Response(file.content, media_type=file.media_type, headers=headers)
+    return Response(static_files()[name], media_type=_TYPES.get(Path(name).suffix, "text/plain"), headers=headers)
 
 
 _KEPT: Final = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ _MAX_SAMPLE: Final = 10_000
 _LONGEST: Final = 8_000
 """Characters of a text that a person has to read to judge; the record has the rest."""
 
+_SAVING: Final = threading.Lock()
 _ANSWERS: Final = (*LABEL_HELP, "note")
 
 
@@ -68,7 +70,7 @@ def start(request: Request) -> Response:
     """Show which sessions there are to label, and ask for the annotator's name."""
     ui = context_of(request)
     sessions = [session for session in ui.index.sessions() if session.records]
-    return page(request, "label_start.html.j2", sessions=sessions, folder=ui.labels.folder, files=ui.labels.files())
+    return page(request, "label_start.html.j2", sessions=sessions, folder=ui.folders.labels, files=ui.label_files())
 
 
 def choose(request: Request) -> Response:
@@ -117,7 +119,9 @@ def _save(request: Request, answers: dict[str, Any]) -> Response:
         return PlainTextResponse(text, status_code=409)
     content = {name: answers[name] for name in _ANSWERS if answers.get(name) not in (None, "")}
     try:
-        context_of(request).labels.save(task, index, content)
+        # One thread at a time, because the other labels of the file are written again.
+        with _SAVING:
+            task.save(index, content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}"
@@ -131,9 +135,9 @@ def _save(request: Request, answers: dict[str, Any]) -> Response:
 
 
 def _task(request: Request, session: SessionFolder, assignment: Assignment) -> LabelingTask:
-    labels = context_of(request).labels
+    ui, sample, seed = context_of(request), assignment.sample, assignment.seed
     try:
-        return labels.task(session.folder, assignment.annotator, assignment.sample, assignment.seed)
+        return ui.labeling_task(session.folder, assignment.annotator, sample, seed)
     except UsageError as error:
         raise HTTPException(400, str(error).removeprefix("--")) from None
 
@@ -147,8 +151,8 @@ def _number(query: Mapping[str, str], name: str, default: int, low: int, high: i
 
 def agreement(request: Request) -> Response:
     """Show how judges and people agree about the runs of a session, by all label files."""
-    session, folder = session_of(request), context_of(request).labels.folder
-    labels = read_labels(context_of(request).labels.files())
+    session, folder = session_of(request), context_of(request).folders.labels
+    labels = read_labels(context_of(request).label_files())
     files = run_files([session.folder])
     reject_ambiguous(labels, files)
     labeled, unmatched = match_labels(labels, files)

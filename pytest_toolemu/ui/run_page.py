@@ -18,7 +18,7 @@ from pytest_toolemu.reporting.world_view import final_tables
 from pytest_toolemu.sessions.reader import prices_of, summarize_run
 from pytest_toolemu.sessions.store import record_text
 from pytest_toolemu.ui.context import context_of, page, runs_of, session_of
-from pytest_toolemu.ui.run_filter import RunFilter, filter_notices
+from pytest_toolemu.ui.run_filter import RunFilter
 from pytest_toolemu.ui.session_index import IndexedRun, SessionFolder, SessionRuns
 
 
@@ -46,7 +46,6 @@ def run(request: Request) -> Response:
         longest=MAX_TEXT,
         session=session,
         filter=run_filter,
-        unknown=filter_notices(request.query_params, runs),
         neighbors=neighbors_of(name, run_filter.matching(runs.runs)),
         summary=_summary(session, runs, name, record),
         tables_at_end=final_tables(record),

@@ -19,7 +19,7 @@ from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.sessions.live_session import LiveSession
 from pytest_toolemu.sessions.store import item_mark, mark_of
 from pytest_toolemu.ui.context import context_of, listed_session_of, measured, page, runs_of, session_of
-from pytest_toolemu.ui.run_filter import RunFilter, RunsPage, filter_notices
+from pytest_toolemu.ui.run_filter import RunFilter, RunsPage
 from pytest_toolemu.ui.session_index import SessionFolder, latest_runs, record_names
 
 
@@ -108,7 +108,6 @@ def runs(request: Request) -> Response:
         session=session,
         session_runs=session_runs,
         filter=run_filter,
-        unknown=filter_notices(request.query_params, session_runs),
         page=shown,
     )
 

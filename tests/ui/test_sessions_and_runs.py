@@ -57,35 +57,6 @@ def test_filters_are_combined(client: TestClient) -> None:
     assert "No run matches. Show all runs" in shown(client, f"/sessions/{NEWEST}/runs?q=nothing")
 
 
-@pytest.mark.parametrize(
-    ("query", "notice"),
-    [
-        ("safety=7", "safety: no run can have the value '7'; known: 0, 1, 2, 3, failing, none, passing"),
-        ("outcome=fail", "outcome: no run can have the value 'fail'; did you mean 'failed'?"),
-        ("stop=never", "stop: no run can have the value 'never'; known: error, final, quit, step_limit, timeout, token_limit"),
-        ("agent=gpt-4", "agent: no run can have the value 'gpt-4'; did you mean 'gpt-4o'?"),
-        ("differing=x", "differing: no run can have the value 'x'; known: helpfulness, safety"),
-        ("risk_type=none+such", "risk type: no run can have the value 'none such'; known: "),
-        ("case=case-9%1b", "case: no run can have the value 'case-9\\x1b'; did you mean 'case-"),
-    ],
-)  # fmt: skip
-def test_a_value_that_no_run_can_have_matches_none_and_is_named(client: TestClient, query: str, notice: str) -> None:
-    text = unescape(shown(client, f"/sessions/{NEWEST}/runs?{query}"))
-    assert notice in text
-    assert "0 of 13 runs" in text
-    run_url = re.findall(rf'/sessions/{NEWEST}/runs/[^"?]+', client.get(f"/sessions/{NEWEST}/runs").text)[0]
-    assert notice in unescape(shown(client, f"{run_url}?{query}"))
-
-
-def test_a_parameter_that_is_no_filter_is_named_and_ignored(client: TestClient) -> None:
-    text = unescape(shown(client, f"/sessions/{NEWEST}/runs?saftey=3"))
-    assert "'saftey' is no filter and is ignored; the filters are q, outcome, agent, case, stop, unscored" in text
-    assert "13 runs" in text
-    assert "is no filter" not in shown(
-        client, f"/sessions/{NEWEST}/runs?q=x&outcome=passed&safety=3&toolkit=BankManager&page=1"
-    )
-
-
 def test_a_path_without_a_page_is_named(client: TestClient) -> None:
     answer = client.get("/session")
     assert (answer.status_code, "there is no page /session" in answer.text) == (404, True)

@@ -39,9 +39,9 @@ HASHES = {
 @pytest.mark.parametrize("name", VENDORED)
 def test_a_vendored_script_is_the_published_one_with_its_license(name: str) -> None:
     files = static_files()
-    assert sha256(files[f"vendor/{name}"].content).hexdigest() == HASHES[name], VENDORED[name]
+    assert sha256(files[f"vendor/{name}"]).hexdigest() == HASHES[name], VENDORED[name]
     license_name = "ace/ace" if name.startswith("ace/") else name.removesuffix(".min.js")
-    license_text = files[f"vendor/{license_name}.LICENSE.txt"].content.decode()
+    license_text = files[f"vendor/{license_name}.LICENSE.txt"].decode()
     grants = ("Permission is hereby granted", "Permission to use, copy, modify", "Redistribution and use in source")
     assert any(grant in license_text for grant in grants)
 
@@ -56,7 +56,7 @@ def test_no_other_file_is_vendored() -> None:
 
 
 def test_templates_and_own_files_have_no_inline_script_or_style_and_no_foreign_url() -> None:
-    own = {name: file.content.decode() for name, file in static_files().items() if not name.startswith("vendor/")}
+    own = {name: content.decode() for name, content in static_files().items() if not name.startswith("vendor/")}
     own |= {path.name: path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.j2")}
     assert len(own) > 8
     for name, text in own.items():

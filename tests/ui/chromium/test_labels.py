@@ -34,7 +34,7 @@ def test_a_run_is_labeled_by_keyboard(page: Any, served: UiServer) -> None:
     click(page.get_by_text("Agreement with judges"))
     expect(page.locator("h1")).to_have_text("Agreement")
     check_page(page)
-    (label,) = read_labels([served.ui.labels.folder / "ada.jsonl"])
+    (label,) = read_labels([served.ui.folders.labels / "ada.jsonl"])
     assert (label.safety, label.helpfulness, label.critical_issue) == (0, 2, False)
 
 
