@@ -25,7 +25,7 @@ from pytest_toolemu.plugin.output.failures import representation
 from pytest_toolemu.plugin.output.redact_output import Redaction
 from pytest_toolemu.plugin.output.report_hooks import ReportHooks
 from pytest_toolemu.plugin.output.run_property import status
-from pytest_toolemu.plugin.services import SERVICES, Services
+from pytest_toolemu.plugin.process import PROCESS, SessionProcess
 from pytest_toolemu.plugin.session import (
     INI_MARKS,
     RESOLVED_CASE,
@@ -78,29 +78,29 @@ def pytest_configure(config: pytest.Config) -> None:
         worker_input=worker_input,
         is_worker=hasattr(config, "workerinput"),
     )
-    config.stash[SERVICES] = services = Services(session)
+    config.stash[PROCESS] = process = SessionProcess(session)
     # Cleanups run in reverse order, after all plugins: this one runs last, when the exit status is known.
-    config.add_cleanup(services.finish)
+    config.add_cleanup(process.finish)
     if settings.estimate:
         options.without_workers(config)
-    _register_hooks(config, services)
+    _register_hooks(config, process)
     if settings.benchmark:
         options.add_benchmark(config)
 
 
-def _register_hooks(config: pytest.Config, services: Services) -> None:
+def _register_hooks(config: pytest.Config, process: SessionProcess) -> None:
     """Register the hooks that every session needs, and those that the settings ask for."""
-    session, register = services.session, config.pluginmanager.register
-    register(ReportHooks(services), "toolemu-reports")
+    session, register = process.session, config.pluginmanager.register
+    register(ReportHooks(process), "toolemu-reports")
     register(Redaction(session), "toolemu-redaction")
     if config.getoption("dist", "no") != "no":  # in the controller
         from pytest_toolemu.plugin.execution.xdist_hooks import XdistHooks
 
-        register(XdistHooks(services), "toolemu-xdist")
+        register(XdistHooks(process), "toolemu-xdist")
     if session.settings.gate and not session.is_worker:
         from pytest_toolemu.plugin.output.gate_hooks import GateHooks
 
-        register(GateHooks(services), "toolemu-gates")
+        register(GateHooks(process), "toolemu-gates")
     if getattr(config.option, "allure_report_dir", None) and not config.option.collectonly:
         from pytest_toolemu.plugin.output.allure_hooks import AllureReports
 
@@ -111,10 +111,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Show the resolved settings and their sources, if an agent is configured."""
     if not config.stash[SESSION].settings.agent:
         return []
-    from pytest_toolemu.plugin.output.header.session_header import session_header
+    from pytest_toolemu.plugin.output.header import session_header
 
     try:
-        return [visible(line) for line in session_header(config.stash[SERVICES])]
+        components = config.stash[PROCESS].runner.components
+        return [visible(line) for line in session_header(config.stash[SESSION], components)]
     except UsageError as error:  # a .env file that cannot be read, a dataset file that is wrong
         raise pytest.UsageError(visible(f"toolemu: {error}")) from None
 
@@ -130,9 +131,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
 
     if is_left_out(file_path, parent):
         return None
-    services = parent.config.stash[SERVICES]
-    if not services.session.is_worker:  # the controller does not know yet that there are cases
-        services.signals.handle_termination()
+    process = parent.config.stash[PROCESS]
+    if not process.session.is_worker:  # the controller does not know yet that there are cases
+        process.signals.handle_termination()
     return CaseFile.from_parent(parent, path=file_path)
 
 
@@ -148,18 +149,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the items of the requested sample and shard, and order cases after other tests."""
     session = config.stash[SESSION]
-    options.mark_cases(items)
+    _mark_cases(items)
     options.sample(config, items)
     if session.settings.shard:
-        from pytest_toolemu.plugin.collection.shard_selection import select_shard
+        from pytest_toolemu.plugin.collection.selection import select_shard
 
         try:
             session.shard_manifest = select_shard(config, session.settings, items)
         except UsageError as error:  # durations that cannot be read
             raise pytest.UsageError(f"toolemu: {error}") from None
     try:
-        if config.stash[SERVICES].files.permitted_error is not None:
-            from pytest_toolemu.plugin.execution.early_stop import shuffle
+        if session.permitted_error is not None:
+            from pytest_toolemu.plugin.collection.selection import shuffle
 
             shuffle(items, session.settings.seed)
     except UsageError as error:  # the session to resume cannot be read
@@ -169,15 +170,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     session.has_cases = bool(items) and RESOLVED_CASE in items[-1].stash
 
 
+def _mark_cases(items: list[pytest.Item]) -> None:
+    """Mark Python tests over cases as cases, for the preflight, the sample, and the order."""
+    for item in items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if RESOLVED_CASE not in item.stash and "toolemu_case" in params:
+            from pytest_toolemu.plugin.execution.worlds import set_case
+
+            try:
+                set_case(item, params["toolemu_case"])
+            except UsageError as error:
+                raise pytest.UsageError(visible(f"toolemu: {error}")) from None
+
+
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_finish")
 def pytest_collection_finish_first(session: pytest.Session) -> None:
     """In an xdist worker, announce missing worlds. When xdist reports the collection, the controller builds them."""
-    services = session.config.stash[SERVICES]
-    toolemu = services.session
+    toolemu = session.config.stash[SESSION]
     if toolemu.is_worker and toolemu.has_cases and toolemu.settings.world == "built":
-        from pytest_toolemu.plugin.execution.build_worlds import announce_missing
+        from pytest_toolemu.plugin.execution.worlds import announce_missing
 
-        announce_missing(services, session.items)
+        announce_missing(toolemu, session.items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -185,16 +198,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Errors in a worker must come after xdist has reported its collection: it cannot handle a worker that ends before.
     """
-    services = session.config.stash[SERVICES]
-    toolemu = services.session
+    toolemu = session.config.stash[SESSION]
     if toolemu.shard_manifest:
-        from pytest_toolemu.plugin.collection.shard_selection import write_shard_manifest
+        from pytest_toolemu.plugin.collection.selection import write_shard_manifest
 
-        write_shard_manifest(services)
+        write_shard_manifest(toolemu)
     if toolemu.has_cases:
-        from pytest_toolemu.plugin.collection.case_plan import case_plan
-        from pytest_toolemu.plugin.execution.repeated_items import problem_of_items
-        from pytest_toolemu.plugin.output.header.overridden_fixtures import agent_notice
+        from pytest_toolemu.plugin.collection.selection import case_plan, problem_of_items
+        from pytest_toolemu.plugin.output.header import agent_notice
 
         toolemu.case_plan = case_plan(session.items)
         toolemu.repetition = problem_of_items(session.config, session.items)
@@ -202,7 +213,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if toolemu.is_worker and toolemu.has_cases:
         from pytest_toolemu.plugin.execution.session_start import start_worker
 
-        start_worker(services, session)
+        start_worker(session.config.stash[PROCESS], session)
 
 
 @pytest.hookimpl(trylast=True)
@@ -216,7 +227,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
     notices: list[str | None] = [draft_notice(config)]
     if session.has_cases:
-        from pytest_toolemu.plugin.output.header.overridden_fixtures import agent_notice, evaluator_notices
+        from pytest_toolemu.plugin.output.header import agent_notice, evaluator_notices
 
         notices += [agent_notice(session.settings, items), *evaluator_notices(session.settings, items)]
     return [visible(f"toolemu: {notice}") for notice in notices if notice]
@@ -228,24 +239,24 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Without xdist: check models and keys before the first case. An estimate replaces the run."""
-    services = session.config.stash[SERVICES]
-    toolemu = services.session
+    process = session.config.stash[PROCESS]
+    toolemu = process.session
     if session.config.option.collectonly:
         return None
     starts_cases = toolemu.has_cases and not toolemu.is_worker
     if starts_cases:
-        from pytest_toolemu.plugin.collection import missing_agent
+        from pytest_toolemu.plugin.collection.item_agents import refuse_without_agent
 
-        missing_agent.refuse(toolemu, session.items)
+        refuse_without_agent(toolemu, session.items)
     if toolemu.settings.estimate:
         from pytest_toolemu.plugin.execution import dry_run
 
-        dry_run.show(services, session.items)
+        dry_run.show(toolemu, process.runner.components, session.items)
         return True
     if starts_cases:
         from pytest_toolemu.plugin.execution.session_start import lead_session
 
-        lead_session(services, session.items)
+        lead_session(process, session.items)
     return None
 
 
@@ -254,12 +265,12 @@ def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
     """Remember fixtures that serve several items, for cases run ahead; what they start was not left by an agent."""
-    services = request.config.stash[SERVICES]
-    if not services.session.has_cases or fixturedef.scope == "function":
+    process = request.config.stash[PROCESS]
+    if not process.session.has_cases or fixturedef.scope == "function":
         return (yield)
-    with services.exempt():
+    with process.exempt():
         value = yield
-    services.active_fixtures.add_fixture(request, fixturedef, value)
+    process.fixtures.add_fixture(request, fixturedef, value)
     return value
 
 
@@ -301,48 +312,49 @@ def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """End what is still running, close every connection, and write the reports."""
-    services = session.config.stash[SERVICES]
-    toolemu = services.session
+    process = session.config.stash[PROCESS]
+    toolemu = process.session
     is_ended_early = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop or session.shouldfail
-    services.models.stop_watching_servers()
+    if toolemu.servers is not None:
+        toolemu.servers.stop_watching()
     if (toolemu.run_summaries or toolemu.has_built_worlds) and not toolemu.is_worker:
         from pytest_toolemu.plugin.output.session_manifest import complete_manifest
 
-        complete_manifest(services)
-    services.close(finish_running=not is_ended_early)
+        complete_manifest(toolemu)
+    process.close(finish_running=not is_ended_early)
     if toolemu.settings.shard and not toolemu.is_worker:
-        from pytest_toolemu.plugin.collection import shard_selection
+        from pytest_toolemu.plugin.collection.selection import shard_exit_status
 
-        session.exitstatus = shard_selection.exit_status(services, exitstatus)
+        session.exitstatus = shard_exit_status(toolemu, exitstatus)
     if toolemu.untested and not toolemu.is_worker:
-        from pytest_toolemu.plugin.collection import missing_agent
+        from pytest_toolemu.plugin.collection.item_agents import untested_exit_status
 
-        session.exitstatus = missing_agent.exit_status(toolemu, exitstatus)
+        session.exitstatus = untested_exit_status(toolemu, exitstatus)
     if toolemu.run_summaries:
-        _write_reports(services)
+        _write_reports(toolemu)
 
 
-def _write_reports(services: Services) -> None:
+def _write_reports(session: ToolemuSession) -> None:
     """Write the reports, and prepare pytest's own lists of failures in the terminal."""
-    from pytest_toolemu.plugin.output import failures, write_reports
+    from pytest_toolemu.plugin.output import failures
+    from pytest_toolemu.plugin.output.session_manifest import are_reports_wanted, write_reports
 
-    register = services.session.config.pluginmanager.register
-    register(failures.Collapsed(), failures.NAME)
-    if write_reports.is_wanted(services.session):
-        write_reports.write(services)
+    session.config.pluginmanager.register(failures.Collapsed(), failures.NAME)
+    if are_reports_wanted(session):
+        write_reports(session)
 
 
 @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
 def pytest_sessionfinish_last(session: pytest.Session) -> None:
     """In an xdist worker, end here what agents left behind: once it has reported its end, it may be killed."""
-    services = session.config.stash[SERVICES]
-    services.session.exit_status = int(session.exitstatus)
-    if services.session.is_worker:
-        if services.session.overridden_agent:
+    toolemu = session.config.stash[SESSION]
+    toolemu.exit_status = int(session.exitstatus)
+    if toolemu.is_worker:
+        if toolemu.overridden_agent:
             from pytest_toolemu.plugin.output.terminal_text import report_late
 
-            report_late(services.session, services.session.overridden_agent)
-        services.finish()
+            report_late(toolemu, toolemu.overridden_agent)
+        session.config.stash[PROCESS].finish()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -357,18 +369,18 @@ def pytest_terminal_summary(
         return (yield)
     finally:
         if not config.stash[SESSION].is_worker:
-            _write_summary(terminalreporter, config.stash[SERVICES])
+            _write_summary(terminalreporter, config.stash[PROCESS])
 
 
-def _write_summary(terminalreporter: pytest.TerminalReporter, services: Services) -> None:
-    if services.has_results():
+def _write_summary(terminalreporter: pytest.TerminalReporter, process: SessionProcess) -> None:
+    if process.has_results():
         from pytest_toolemu.plugin.output import failures
         from pytest_toolemu.plugin.output.terminal_summary import write_summary
 
         failures.count(terminalreporter)
-        write_summary(terminalreporter, services)
-    if services.session.untested:
-        from pytest_toolemu.plugin.collection import missing_agent
+        write_summary(terminalreporter, process.session, process.transport)
+    if process.session.untested:
+        from pytest_toolemu.plugin.collection.item_agents import untested_lines
 
-        for line, is_error in missing_agent.lines(services.session):
+        for line, is_error in untested_lines(process.session):
             terminalreporter.write_line(f"toolemu: {line}", red=is_error, yellow=not is_error)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.errors import NotRunError, UsageError
-from pytest_toolemu.plugin.services import SERVICES, Services
-from pytest_toolemu.plugin.session import RESOLVED_CASE, TRAP
+from pytest_toolemu.plugin.process import PROCESS
+from pytest_toolemu.plugin.session import RESOLVED_CASE, SESSION
 
 if TYPE_CHECKING:
+    from pytest_toolemu.components import Components
     from pytest_toolemu.core.case import Case, ResolvedCase
     from pytest_toolemu.core.case_vocabulary import Metric
     from pytest_toolemu.core.run import Run
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from pytest_toolemu.settings import AgentConfig
 
 
-def _services(request: pytest.FixtureRequest) -> Services:
-    return request.config.stash[SERVICES]
+def _components(request: pytest.FixtureRequest) -> Components:
+    return request.config.stash[PROCESS].runner.components
 
 
 @pytest.fixture
@@ -40,13 +41,13 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
 
 def _case_in_world(request: pytest.FixtureRequest) -> ResolvedCase:
     """Return the case of this item in its world. Raise CaseError if the world could not be built."""
-    from pytest_toolemu.plugin.collection.item_agents import params_of
-    from pytest_toolemu.plugin.execution import item_world
+    from pytest_toolemu.plugin.execution import worlds
+    from pytest_toolemu.plugin.output.run_property import not_run
 
     try:
-        return item_world.case_in_world(request.node, _services(request))
+        return worlds.case_in_world(request.node, request.config.stash[SESSION])
     except NotRunError as error:
-        raise item_world.not_run(request.node, error, params_of(request.node).get("toolemu_trial", 1)) from None
+        raise not_run(request.node, error) from None
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def toolemu_variant(request: pytest.FixtureRequest) -> AgentConfig | None:
     """Return the configured agent and prompt of this item; None if no agent is configured."""
     from pytest_toolemu.plugin.collection.item_agents import agent_configs
 
-    return getattr(request, "param", None) or next(iter(agent_configs(_services(request).session.settings)), None)
+    return getattr(request, "param", None) or next(iter(agent_configs(request.config.stash[SESSION].settings)), None)
 
 
 @pytest.fixture
@@ -66,19 +67,21 @@ def toolemu_trial(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def toolemu_agent(request: pytest.FixtureRequest, toolemu_case: Case, toolemu_variant: AgentConfig | None) -> Agent:
     """Return the agent under test: an async or plain function ``(task, toolbox) -> str``."""
-    from pytest_toolemu.plugin.collection import missing_agent
+    from pytest_toolemu.plugin.collection.item_agents import may_have_agent, skip_without_agent
     from pytest_toolemu.plugin.execution.item_spec import agent_of
 
-    agent = agent_of(request.node, _services(request), toolemu_case, toolemu_variant)
+    if not may_have_agent(request.config.stash[SESSION], request.node):
+        skip_without_agent()
+    agent = agent_of(request.node, _components(request), toolemu_case, toolemu_variant)
     if agent is None:
-        missing_agent.skip()
+        skip_without_agent()
     return agent
 
 
 @pytest.fixture
 def toolemu_emulator(request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None) -> Emulator:
     """Return the emulator of tools: an async function ``(call, trajectory) -> Observation``."""
-    return _services(request).models.open_components().emulator(toolemu_variant)
+    return _components(request).emulator(toolemu_variant)
 
 
 @pytest.fixture
@@ -87,7 +90,7 @@ def toolemu_user(request: pytest.FixtureRequest) -> SimulatedUser:
 
     It replies to the last utterance of ``trajectory.dialogue``. Without ``--toolemu-turns`` above 1, it is never asked.
     """
-    return _services(request).models.open_components().user()
+    return _components(request).user()
 
 
 @pytest.fixture
@@ -98,7 +101,7 @@ def toolemu_safety_evaluator(
 
     The case's own checks count in addition unless ``--toolemu-checks=off`` is set.
     """
-    return _services(request).models.open_components().evaluators(toolemu_variant, "safety")
+    return _components(request).evaluators(toolemu_variant, "safety")
 
 
 @pytest.fixture
@@ -106,7 +109,7 @@ def toolemu_helpfulness_evaluator(
     request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None
 ) -> Evaluator | tuple[Evaluator, ...]:
     """Return one or several evaluators of helpfulness; an empty tuple if it is not judged."""
-    return _services(request).models.open_components().evaluators(toolemu_variant, "helpfulness")
+    return _components(request).evaluators(toolemu_variant, "helpfulness")
 
 
 @pytest.fixture
@@ -114,7 +117,7 @@ def toolemu_run(
     request: pytest.FixtureRequest,
     toolemu_case: Case,
     toolemu_agent: Agent,
-    toolemu_trial: int,
+    toolemu_trial: int,  # noqa: ARG001 - an item for each trial
     toolemu_emulator: Emulator,
     toolemu_user: SimulatedUser,
     *,
@@ -123,16 +126,17 @@ def toolemu_run(
 ) -> Run:
     """Run, judge, and store the case. Raise CaseError if it has no verdict, so that a test sees only runs with one."""
     from pytest_toolemu.plugin.execution.item_spec import as_agent, run_spec
-    from pytest_toolemu.plugin.execution.run_item import run_item
 
-    services = _services(request)
+    if request.config.getoption("setuponly", False):
+        pytest.skip("--setup-only does not run cases")
+    process = request.config.stash[PROCESS]
     resolved_case = replace(_case_in_world(request), case=toolemu_case)
-    agent = as_agent(toolemu_agent, request.node)
     evaluators: dict[Metric, Any] = {
         "safety": toolemu_safety_evaluator,
         "helpfulness": toolemu_helpfulness_evaluator,
     }
-    trap = request.node.stash.get(TRAP, None)
-    components = (agent, toolemu_emulator, toolemu_user, evaluators)
-    spec = run_spec(services, resolved_case, *components, trial=toolemu_trial, trap=trap)
-    return run_item(request.node, services, spec)
+    agent = as_agent(toolemu_agent, request.node)
+    spec = run_spec(
+        request.node, process.session.settings, resolved_case, agent, toolemu_emulator, toolemu_user, evaluators
+    )
+    return process.start_items(request.session.items).run_item(request.node, spec)

@@ -20,8 +20,7 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, Utterance
 from pytest_toolemu.core.verdict import Verdict
-from pytest_toolemu.plugin.execution.running_cases import RunningCases
-from pytest_toolemu.plugin.output.live_writer import LiveWriter
+from pytest_toolemu.plugin.output.live import LiveWriter, RunningCases
 from pytest_toolemu.plugin.session import RESOLVED_CASE, SESSION
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.coordinator import Coordinator

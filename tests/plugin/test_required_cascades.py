@@ -51,15 +51,14 @@ def start(root: Path, settings: Settings, *, high: float | None = None, is_colle
         calibration = cast(Any, JudgeCalibration).model_construct(kappa=None, judged=0, labels=80, cascade=added)
         judges = [judge for metric in get_args(Metric) for judge in components.evaluators(None, metric)]
         calibrations = {str(component_name(identity_of(judge))): calibration for judge in judges}
-    services: Any = SimpleNamespace(
-        session=SimpleNamespace(settings=settings),
-        files=SimpleNamespace(calibrations=calibrations, permitted_error=None),
-        models=SimpleNamespace(open_components=lambda: components),
+    process: Any = SimpleNamespace(
+        session=SimpleNamespace(settings=settings, calibrations=calibrations, permitted_error=None),
+        runner=SimpleNamespace(components=components),
     )
     session: Any = SimpleNamespace(
         config=SimpleNamespace(rootpath=root, option=SimpleNamespace(collectonly=is_collecting))
     )
-    next(GateHooks(services).pytest_runtestloop(session))
+    next(GateHooks(process).pytest_runtestloop(session))
 
 
 def test_a_cascade_without_a_calibration_is_refused(root: Path) -> None:

@@ -113,7 +113,9 @@ def test_a_shard_resumes_only_its_own_runs(cases: Project) -> None:
 
 
 def test_a_shard_gets_its_share_of_the_budget(alone: Project) -> None:
-    alone.write("conftest.py", "from pytest_toolemu.plugin.services import SERVICES\n"
-                "def pytest_unconfigure(config):\n    print('may spend', config.stash[SERVICES].budget.usd)\n")  # fmt: skip
+    alone.write("conftest.py", "from pytest_toolemu.plugin.process import PROCESS\n"
+                "def pytest_unconfigure(config):\n"
+                "    transport = config.stash[PROCESS].lead()\n"
+                "    print('may spend', transport.read(lambda coordinator: coordinator.requests.budget.usd))\n")  # fmt: skip
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-shard=1/4", "--toolemu-budget-usd=5", "--co")
     result.stdout.fnmatch_lines(["may spend 1.25"])

@@ -23,8 +23,8 @@ from pytest_toolemu.core.dataset import case_files
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.plugin.collection.case_worlds import set_case
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title, is_plugin_fixture, labels
+from pytest_toolemu.plugin.execution.worlds import set_case
 from pytest_toolemu.plugin.output.failures import check
 from pytest_toolemu.plugin.output.run_property import PROPERTY
 from pytest_toolemu.plugin.session import INI_MARKS, relative_path

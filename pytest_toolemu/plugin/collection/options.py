@@ -132,19 +132,6 @@ def without_workers(config: pytest.Config) -> None:
         config.option.tx = []
 
 
-def mark_cases(items: list[pytest.Item]) -> None:
-    """Mark Python tests over cases as cases, for the preflight, the sample, and the order."""
-    for item in items:
-        params = item.callspec.params if hasattr(item, "callspec") else {}
-        if RESOLVED_CASE not in item.stash and "toolemu_case" in params:
-            from pytest_toolemu.plugin.collection.case_worlds import set_case
-
-            try:
-                set_case(item, params["toolemu_case"])
-            except UsageError as error:
-                raise pytest.UsageError(visible(f"toolemu: {error}")) from None
-
-
 def sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep ``--toolemu-sample`` cases with all their agents and trials; which ones depends on the seed alone."""
     settings = config.stash[SESSION].settings
@@ -165,20 +152,20 @@ def deselect(config: pytest.Config, items: list[pytest.Item], dropped: set[pytes
         items[:] = [item for item in items if item not in dropped]
 
 
-def check(config: pytest.Config) -> None:
+def check_variables(config: pytest.Config) -> None:
     """Raise UsageError for a variable that is a misspelled setting."""
     _unknown(config)
 
 
-def empty(config: pytest.Config) -> list[str]:
+def empty_variables(config: pytest.Config) -> list[str]:
     """Return the variables that are set but empty, such as an undefined secret of a CI job. They have no effect."""
     return [name for name, value in sorted(_given(config).items()) if name.startswith(PREFIX) and not value.strip()]
 
 
-def header(config: pytest.Config) -> list[str]:
+def variable_warnings(config: pytest.Config) -> list[str]:
     """Return a warning for each variable without effect; raise UsageError for a misspelled one."""
     return [
-        *(f"toolemu: warning: {name} is set but empty, and has no effect" for name in empty(config)),
+        *(f"toolemu: warning: {name} is set but empty, and has no effect" for name in empty_variables(config)),
         *(f"toolemu: warning: {variable} is not a known setting and has no effect" for variable in _unknown(config)),
     ]
 

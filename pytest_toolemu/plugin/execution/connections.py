@@ -19,19 +19,12 @@ if TYPE_CHECKING:
     from pytest_toolemu.scheduling.worker import WorkerScheduler
 
 _ONLY_WORKER: Final = "here"
-_STAGE: Final = "worlds"
 
 
 def connect_in_process(scheduler: WorkerScheduler, transport: Transport) -> None:
     """Connect the scheduler with the coordinator of the same process."""
     transport.connect(_ONLY_WORKER, scheduler.receive)
     scheduler.connect(functools.partial(transport.receive, _ONLY_WORKER))
-
-
-def connect_stage(scheduler: WorkerScheduler, transport: Transport) -> None:
-    """Connect the scheduler that worlds are built with, which runs no cases, with the coordinator of this process."""
-    transport.connect(_STAGE, scheduler.receive)
-    scheduler.connect(functools.partial(transport.receive, _STAGE))
 
 
 def connect_to_controller(scheduler: WorkerScheduler, channel: Any) -> None:

@@ -8,35 +8,35 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.cost_estimate import estimate_requests, estimate_runs
-from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.components import Components
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn
+from pytest_toolemu.plugin.execution.worlds import missing_worlds
 from pytest_toolemu.plugin.output.terminal_text import terminal_width
-from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.plugin.session import RESOLVED_CASE
+from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession
 from pytest_toolemu.reporting.summary_table import estimate_lines
 
 
-def show(services: Services, items: Sequence[pytest.Item]) -> None:
+def show(session: ToolemuSession, components: Components, items: Sequence[pytest.Item]) -> None:
     """Print the estimate of all collected cases; nothing is sent and nothing is run. Raise pytest.UsageError."""
     try:
-        _show(services, items)
+        _show(session, components, items)
     except UsageError as error:
         raise pytest.UsageError(f"toolemu: {error}") from None
 
 
-def _show(services: Services, items: Sequence[pytest.Item]) -> None:
-    session = services.session
-    options.check(session.config)
+def _show(session: ToolemuSession, components: Components, items: Sequence[pytest.Item]) -> None:
+    options.check_variables(session.config)
     reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
     if reporter is None:
         raise UsageError("--toolemu-estimate prints to pytest's terminal, which -p no:terminal disables; remove one")
     cases = [item for item in items if RESOLVED_CASE in item.stash]
-    specs = [spec for item in cases if (spec := _spec(item, services)) is not None]
+    functions = [item for item in cases if isinstance(item, pytest.Function)]
+    specs = [spec for item in functions if (spec := spec_before_turn(item, session, components)) is not None]
     if cases and not specs:
         raise UsageError(
             f"--toolemu-estimate: fixtures create the agents of all cases ({len(cases)}), and an estimate runs no "
@@ -44,12 +44,12 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
         )
     records = (session.config.rootpath / str(session.settings.run_dir)).glob("*/*--*.json")
     result = estimate_runs(specs, records)
-    if missing := _missing_worlds(services, cases):
-        model = services.models.open_components().builder(agent_configs(session.settings)).identity
+    if missing := len(missing_worlds(cases)):
+        model = components.builder(agent_configs(session.settings)).identity
         result.include(estimate_requests("builder", model, missing, f"{counted(missing, 'world')} to build"))
     reporter.section("toolemu: estimate")
     runs = counted(len(specs), "run")
-    for line in estimate_lines(result, services.files.prices, runs, terminal_width(session.config)):
+    for line in estimate_lines(result, session.prices, runs, terminal_width(session.config)):
         reporter.write_line(visible(line))
     if session.settings.judge_later:
         reporter.write_line(
@@ -57,16 +57,3 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
         )
     if omitted := len(cases) - len(specs):
         reporter.write_line(f"not in the estimate: {counted(omitted, 'case')} with an agent that a fixture creates")
-
-
-def _missing_worlds(services: Services, items: Sequence[pytest.Item]) -> int:
-    """Return the number of worlds that the session would have to build."""
-    if services.session.settings.world != "built":
-        return 0
-    from pytest_toolemu.plugin.execution.build_worlds import missing_worlds
-
-    return len(missing_worlds(items))
-
-
-def _spec(item: pytest.Item, services: Services) -> RunSpec | None:
-    return spec_before_turn(item, services) if isinstance(item, pytest.Function) else None

@@ -1,25 +1,28 @@
-"""Builds the ``RunSpec`` of an item: from fixtures at its turn, or from the settings and hooks before it."""
+"""Builds the ``RunSpec`` of an item: from fixtures at its turn, or from the settings and hooks before it.
+
+An item may run before its turn once the fixtures of the project that it needs are set up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, cast
 
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
+from pytest_toolemu.components import Components
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import name_of
-from pytest_toolemu.core.references import Trap
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
 from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.evaluators.checks import with_checks
-from pytest_toolemu.plugin.collection.item_agents import agent_configs, label_of, params_of
-from pytest_toolemu.plugin.execution.item_world import case_in_world
-from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.plugin.session import RESOLVED_CASE, TRAP, CaseError
+from pytest_toolemu.plugin.collection.item_agents import agent_configs, definition_of, is_external, label_of, params_of
+from pytest_toolemu.plugin.execution.worlds import case_in_world
+from pytest_toolemu.plugin.session import RESOLVED_CASE, TRAP, CaseError, ToolemuSession
 from pytest_toolemu.settings import AgentConfig, Settings
 
 Evaluators = Evaluator | tuple[Evaluator, ...]
@@ -30,27 +33,27 @@ _AGENT: pytest.StashKey[Agent] = pytest.StashKey()
 
 
 def run_spec(
-    services: Services,
+    item: pytest.Item,
+    settings: Settings,
     resolved_case: ResolvedCase,
     agent: Agent,
     emulator: Emulator,
     user: SimulatedUser,
     evaluators: Mapping[Metric, Evaluators],
-    *,
-    trial: int,
-    trap: Trap | None,
 ) -> RunSpec:
-    """Build the spec of a run from its components and the settings. ``trap`` is that of the case's built world.
+    """Build the spec of an item's run from what was planned at collection, the settings, and its components.
 
     With several turns, a case with a conversation gets the user. Raise CaseError for a user or an evaluator that is not
     a function, and for an evaluator of a fixture if judging is left for later.
     """
-    settings = services.session.settings
     if settings.judge_later:
         refuse_evaluator_fixtures(settings, evaluators)
+    if not callable(user):
+        raise CaseError(f"the user is {user!r}; a fixture must return an async function (trajectory) -> UserReply")
     thresholds: dict[Metric, int] = {"safety": settings.min_safety}
     if settings.helpfulness != "none":
         thresholds["helpfulness"] = settings.min_helpfulness
+    trial = params_of(item).get("toolemu_trial", 1)
     spec = RunSpec(
         resolved_case,
         agent,
@@ -64,29 +67,29 @@ def run_spec(
         Limits(settings.max_steps, settings.max_tokens, settings.timeout),
         trial,
         settings.seed + trial - 1,
-        trap,
+        item.stash.get(TRAP, None),
         judge_later=settings.judge_later,
     )
-    if not callable(user):
-        raise CaseError(f"the user is {user!r}; a fixture must return an async function (trajectory) -> UserReply")
     return spec.in_conversation(user, settings.turns)
 
 
 def spec_before_turn(
-    item: pytest.Function, services: Services, fixture_values: Mapping[str, Any] | None = None
+    item: pytest.Function,
+    session: ToolemuSession,
+    components: Components,
+    fixture_values: Mapping[str, Any] | None = None,
 ) -> RunSpec | None:
     """Build the spec of an item before its turn; None if neither the settings nor a hook name an agent.
 
     The components come from the settings and hooks, except for ``fixture_values``, by the names of their fixtures.
     """
-    values, params = fixture_values or {}, params_of(item)
-    settings, components = services.session.settings, services.models.open_components()
-    config: AgentConfig | None = params.get("toolemu_variant") or next(iter(agent_configs(settings)), None)
-    resolved_case = case_in_world(item, services)
+    values, settings = fixture_values or {}, session.settings
+    config: AgentConfig | None = params_of(item).get("toolemu_variant") or next(iter(agent_configs(settings)), None)
+    resolved_case = case_in_world(item, session)
     if "toolemu_agent" in values:
         agent: Agent | None = as_agent(values["toolemu_agent"], item)
     else:
-        agent = agent_of(item, services, resolved_case.case, config)
+        agent = agent_of(item, components, resolved_case.case, config)
         if agent is not None:
             item.stash[_AGENT] = agent
     if agent is None:
@@ -100,12 +103,10 @@ def spec_before_turn(
         "helpfulness": value("toolemu_helpfulness_evaluator", lambda: components.evaluators(config, "helpfulness")),
     }
     emulator = value("toolemu_emulator", lambda: components.emulator(config))
-    user = value("toolemu_user", components.user)
-    trial, trap = params.get("toolemu_trial", 1), item.stash.get(TRAP, None)
-    return run_spec(services, resolved_case, agent, emulator, user, evaluators, trial=trial, trap=trap)
+    return run_spec(item, settings, resolved_case, agent, emulator, value("toolemu_user", components.user), evaluators)
 
 
-def agent_of(item: pytest.Item, services: Services, case: Case, config: AgentConfig | None) -> Agent | None:
+def agent_of(item: pytest.Item, components: Components, case: Case, config: AgentConfig | None) -> Agent | None:
     """Return the agent that a hook creates, else the configured one, else None.
 
     The hook is called once for each item of a process, and again for each rerun.
@@ -118,7 +119,7 @@ def agent_of(item: pytest.Item, services: Services, case: Case, config: AgentCon
     created = visible_hooks(item).pytest_toolemu_make_agent(name=name, case=case, config=item.config)
     if created is not None:
         return as_agent(created, item)
-    return services.models.open_components().agent(config) if config else None
+    return components.agent(config) if config else None
 
 
 def visible_hooks(item: pytest.Item) -> Any:
@@ -175,3 +176,112 @@ def _project_params(item: pytest.Item) -> str:
     for name in set(plugin_ids) & set(params):
         item_id = item_id.replace(f"-{plugin_ids[name]}-", "-", 1)
     return f"[{item_id.strip('-')}]"
+
+
+# ---- lookahead
+
+# The components of a run that one fixture of the project may make for many items.
+COMPONENTS = (
+    "toolemu_agent",
+    "toolemu_emulator",
+    "toolemu_user",
+    "toolemu_safety_evaluator",
+    "toolemu_helpfulness_evaluator",
+)
+_NODES: dict[str, type[pytest.Collector]] = {"module": pytest.Module, "class": pytest.Class}
+
+
+class FixtureKey(NamedTuple):
+    """Identifies one value of one fixture."""
+
+    name: str
+    baseid: str
+    """The node in which the fixture is defined."""
+    param_index: int
+    nodeid: str
+    """The node for whose lifetime the value exists."""
+
+
+def needed_fixtures(item: pytest.Function) -> dict[str, FixtureKey] | None:
+    """Return the project's own fixtures that must be set up before the item can run, by name.
+
+    Return None if the item must wait for its turn: a fixture is made for this item alone, or a mark may skip the item
+    or change its outcome.
+    """
+    if any(item.get_closest_marker(name) for name in ("skip", "skipif", "xfail")):
+        return None
+    needed = {}
+    for name in item.fixturenames:
+        if is_external(item, name):
+            continue
+        definition = definition_of(item, name)
+        is_shared = definition is not None and definition.scope != "function"
+        if not is_shared or (name.startswith("toolemu_") and name not in COMPONENTS):
+            return None
+        needed[name] = _key(definition, _param_indices(item).get(name, 0), _lifetime(item, definition))
+    return needed
+
+
+class ActiveFixtures:
+    """The project's fixtures that are set up now, and the items that may run because of them.
+
+    ``before_teardown`` is called with the indices of the items that need a fixture which is about to be torn down.
+    """
+
+    def __init__(self) -> None:
+        self.before_teardown: Callable[[Iterable[int]], None] = _ignore
+        self._values: dict[FixtureKey, Any] = {}
+        self._needs: dict[int, dict[str, FixtureKey]] = {}
+        self._dependents: defaultdict[FixtureKey, set[int]] = defaultdict(set)
+        self._candidates: set[int] = set()
+
+    def add_item(self, index: int, needed: dict[str, FixtureKey]) -> None:
+        """Add an item that may run as soon as the fixtures that it needs are set up."""
+        self._needs[index] = needed
+        for key in needed.values():
+            self._dependents[key].add(index)
+        self._candidates.add(index)
+
+    def add_fixture(self, request: Any, definition: Any, value: Any) -> None:
+        """Add a fixture that has just been set up. It is removed when pytest tears it down."""
+        key = _key(definition, getattr(request, "param_index", 0), request.node)
+        self._values[key] = value
+        self._candidates |= self._dependents[key]
+        # Finalizers run last in, first out: this one before the fixture's own.
+        request.addfinalizer(lambda: self._remove_fixture(key))
+
+    def take_ready(self) -> list[int]:
+        """Return the items that have become ready since the last call."""
+        candidates, self._candidates = self._candidates, set()
+        return sorted(index for index in candidates if all(key in self._values for key in self._needs[index].values()))
+
+    def values(self, index: int) -> dict[str, Any]:
+        """Return the values of the fixtures that a ready item needs, by name."""
+        return {name: self._values[key] for name, key in self._needs[index].items()}
+
+    def _remove_fixture(self, key: FixtureKey) -> None:
+        self._values.pop(key, None)
+        self.before_teardown(self._dependents[key])
+
+
+def _ignore(items: Iterable[int]) -> None:
+    del items
+
+
+def _param_indices(item: pytest.Function) -> dict[str, int]:
+    return item.callspec.indices if hasattr(item, "callspec") else {}
+
+
+def _key(definition: Any, param_index: int, node: pytest.Item | pytest.Collector) -> FixtureKey:
+    return FixtureKey(definition.argname, definition.baseid, param_index, node.nodeid)
+
+
+def _lifetime(item: pytest.Function, definition: Any) -> pytest.Item | pytest.Collector:
+    """Return the node that ``request.node`` is in a fixture of this scope."""
+    if definition.scope == "package":
+        packages = (node for node in item.listchain() if isinstance(node, pytest.Package))
+        return next((node for node in packages if node.nodeid == definition.baseid), item.session)
+    kind = _NODES.get(definition.scope)
+    if kind is None:
+        return item.session
+    return item.getparent(kind) or item.getparent(pytest.Module) or item.session

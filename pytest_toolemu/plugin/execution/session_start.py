@@ -1,50 +1,160 @@
-"""What happens between the collection of items and the first case: checks, worlds, and in workers the scheduler."""
+"""What happens between the collection of items and the first case: checks, servers, worlds, and the scheduler."""
 
 from __future__ import annotations
 
 import gc
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_toolemu.plugin.execution.preflight import preflight
-from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.plugin.session import RESOLVED_CASE
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.plugin.collection import options
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
+from pytest_toolemu.plugin.execution.worlds import build_worlds, missing_worlds
+from pytest_toolemu.plugin.output.session_manifest import write_manifest
+from pytest_toolemu.plugin.process import SessionProcess
+from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession, relative_path
+
+if TYPE_CHECKING:
+    from pytest_toolemu.emulators.world_builder import PlannedWorld
+    from pytest_toolemu.models.vllm_servers import ServerFleet, VllmServer
+
+# How often a server that is starting has a line of its own if the output is not a terminal, in seconds.
+_HEARTBEAT: Final = 30.0
 
 
-def lead_session(services: Services, items: list[pytest.Item]) -> None:
+def lead_session(process: SessionProcess, items: list[pytest.Item]) -> None:
     """Check models and keys, and connect this process, which leads the session, with a new coordinator.
 
     Raise pytest.UsageError if the cases cannot be run as the settings require.
     """
-    session = services.session
+    session = process.session
     if session.repetition and session.settings.agent:  # without it, only the cases that have an agent fail
         raise pytest.UsageError(f"toolemu: {session.repetition}")
-    services.limit_exit()
-    if session.settings.world == "built":
-        from pytest_toolemu.plugin.execution.build_worlds import build_worlds, missing_worlds
-
-        worlds = missing_worlds(items)
-        preflight(services, builds_worlds=bool(worlds))
-        _open_transport(services)
-        build_worlds(services, worlds)
-    else:
-        preflight(services)
-        _open_transport(services)
+    prepare_cases(process, lambda: missing_worlds(items))
+    process.lead()
 
 
-def _open_transport(services: Services) -> None:
+def prepare_cases(process: SessionProcess, find_missing_worlds: Callable[[], list[PlannedWorld]]) -> None:
+    """Check what is configured, and build the worlds that the session's folder lacks."""
+    process.limit_exit()
+    worlds = find_missing_worlds() if process.session.settings.world == "built" else []
+    _preflight(process, builds_worlds=bool(worlds))
     gc.freeze()  # as in workers
-    services.open_transport()
+    if worlds:
+        with process.exempt():
+            process.connect_runner()
+        runner = process.runner
+        build_worlds(process.session, worlds, runner.components, runner.loop, process.progress)
 
 
-def start_worker(services: Services, session: pytest.Session) -> None:
+def start_worker(process: SessionProcess, session: pytest.Session) -> None:
     """Start the cases of an xdist worker now, if all its items are cases."""
-    services.limit_exit()
+    process.limit_exit()
     # What collection has created lives as long as the process. Searching it for garbage again and again would slow down
     # cases, and take half of the time that the process needs to end.
     gc.freeze()
     # What Python tests patch (environment, clock, sockets) must not affect cases that are running.
     if all(RESOLVED_CASE in item.stash for item in session.items):
-        from pytest_toolemu.plugin.execution.run_item import start_scheduler
+        process.start_items(session.items).offer_ready()
 
-        start_scheduler(session, services).offer_ready()
+
+def _preflight(process: SessionProcess, *, builds_worlds: bool) -> None:
+    """Raise pytest.UsageError before the first case if something that is configured cannot be used.
+
+    ``builds_worlds``: the session will build worlds, so the model that builds them is checked as well.
+    """
+    session = process.session
+    try:
+        _check_files(session)
+        _check_models(process, builds_worlds)
+        if agent_configs(session.settings):
+            write_manifest(session)
+    except UsageError as error:
+        raise pytest.UsageError(visible(f"toolemu: {error}")) from None
+
+
+def _check_files(session: ToolemuSession) -> None:
+    options.check_variables(session.config)
+    session.calibrations  # noqa: B018 - reading it raises for a wrong file
+    if session.settings.prices:
+        session.prices  # noqa: B018 - likewise
+    if session.settings.plays_only and session.cassettes is not None and not session.cassettes.files():
+        raise UsageError(
+            f"there are no cassettes in {session.cassettes.folder} to replay; record them with --toolemu-record=once, "
+            "or name their folder with --toolemu-replay"
+        )
+
+
+def _check_models(process: SessionProcess, builds_worlds: bool) -> None:
+    session, runner = process.session, process.runner
+    if builds_worlds:
+        runner.components.builder(agent_configs(session.settings))
+    has_agent_hook = bool(session.config.hook.pytest_toolemu_make_agent.get_hookimpls())
+    # An agent that a hook or a fixture makes may still have a configured emulator and configured evaluators.
+    configs = agent_configs(session.settings) or ((None,) if session.servers else ())
+    runner.loop.run(runner.components.preflight(configs, may_be_made=has_agent_hook))
+    if session.servers is not None:
+        _start_vllm_servers(process, session.servers)
+        runner.loop.run(runner.components.models.preflight(served=True))
+
+
+# ---- vLLM servers
+
+
+def _start_vllm_servers(process: SessionProcess, fleet: ServerFleet) -> None:
+    """Start the servers, show their progress, and return when all answer. Raise UsageError if one does not start."""
+    session, config = process.session, process.session.config
+    # Called after the workers have ended. If this process is killed before, the servers' watchdogs stop them.
+    config.add_cleanup(fleet.stop)
+    display = _StartDisplay(config.pluginmanager.getplugin("terminalreporter"))
+    try:
+        fleet.start(session.store.folder, session.settings.vllm_timeout, display)
+    finally:
+        display.clear()
+    for server in fleet.servers:
+        log = relative_path(server.log)
+        display.write_line(f"toolemu: {server.name} is ready after {server.seconds:.0f} s at {server.url}, log {log}")
+
+    def report_death(server: VllmServer, reason: str) -> None:
+        """Fail the requests to a server that has died; called on any thread."""
+        keys = process.runner.components.models.rate_limit_keys(f"{server.url}/v1")
+        process.lead().update(lambda coordinator: coordinator.requests.lose(keys, reason))
+
+    fleet.watch(report_death)
+
+
+class _StartDisplay:
+    """Shows what a server is doing while it starts: in place on a terminal, else a line now and then."""
+
+    def __init__(self, reporter: Any) -> None:
+        self._reporter = reporter
+        self._last_line = time.monotonic()
+        self._is_drawn = False
+
+    def __call__(self, server: VllmServer, line: str) -> None:
+        """Show the latest line of a server's log."""
+        text = f"toolemu: starting {server.name}: {server.seconds:.0f} s: {line}"
+        if self._reporter is None or self._reporter.verbosity < 0:
+            return
+        if self._reporter.isatty:
+            width = self._reporter.config.get_terminal_writer().fullwidth - 1
+            self._reporter.rewrite(text[:width], erase=True)
+            self._is_drawn = True
+        elif time.monotonic() - self._last_line >= _HEARTBEAT:
+            self._last_line = time.monotonic()
+            self.write_line(text)
+
+    def write_line(self, text: str) -> None:
+        """Write a line of its own."""
+        if self._reporter is not None and self._reporter.verbosity >= 0:
+            self._reporter.write_line(text)
+
+    def clear(self) -> None:
+        """Erase what was drawn."""
+        if self._is_drawn:
+            self._reporter.rewrite("", erase=True)
+            self._is_drawn = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from pytest_toolemu.errors import UsageError
 
 if TYPE_CHECKING:
-    from pytest_toolemu.plugin.services import Services
+    from pytest_toolemu.plugin.process import SessionProcess
     from pytest_toolemu.plugin.session import WorkerInput
 
 SUFFIXES = (".toolemu.yaml::", ".toolemu.yml::")
@@ -20,9 +19,9 @@ SUFFIXES = (".toolemu.yaml::", ".toolemu.yml::")
 class XdistHooks:
     """Hands workers their input, starts cases once the workers have collected, and reports workers that died."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._session = services.session
+    def __init__(self, process: SessionProcess) -> None:
+        self._process = process
+        self._session = process.session
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -37,34 +36,24 @@ class XdistHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         """Import what the preflight of models and keys needs while the workers collect."""
-        if self._services.transport is not None and self._session.settings.agent:
-            from pytest_toolemu import components  # noqa: F401
-            from pytest_toolemu.plugin.execution import preflight  # noqa: F401
-            from pytest_toolemu.sessions import store  # noqa: F401
+        if self._process.transport is not None and self._session.settings.agent:
+            from pytest_toolemu.plugin.execution import case_runner, session_start  # noqa: F401
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         """Check models and keys once, before any worker runs a case."""
-        session, services = self._session, self._services
+        session, process = self._session, self._process
         if session.nodeids:  # all workers collect the same items
             return
         session.nodeids = ids
         if any(_is_case(nodeid) for nodeid in ids):
-            from pytest_toolemu.plugin.execution.preflight import preflight
+            from pytest_toolemu.plugin.execution import session_start, worlds
 
             self._refuse_repeated_cases(node, ids)
-            services.limit_exit()
-            if session.settings.world == "built":
-                from pytest_toolemu.plugin.execution.build_worlds import announced_worlds, build_worlds
-
-                worlds = announced_worlds(services)
-                preflight(services, builds_worlds=bool(worlds))
-                build_worlds(services, worlds)
-            else:
-                preflight(services)
-            gc.freeze()  # as in the workers
-        if services.transport is not None:
-            services.start_cases()
+            session_start.prepare_cases(process, lambda: worlds.announced_worlds(session, process.lead()))
+            process.runner.scheduler.close()  # the workers run the cases
+        if process.transport is not None:
+            process.start_cases()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
@@ -73,9 +62,8 @@ class XdistHooks:
             from pytest_toolemu.plugin.output.run_property import summary_of_crash
 
             report.when = "setup"  # an error. Without a phase, as xdist leaves it, it would be shown as a failed case
-            files = self._services.files
-            self._session.run_summaries[crashitem] = summary_of_crash(crashitem, files.store, files.prices)
-            transport = self._services.transport
+            session, transport = self._session, self._process.transport
+            session.run_summaries[crashitem] = summary_of_crash(crashitem, session.store, session.prices)
             if transport is not None and crashitem in self._session.nodeids:
                 worker = report.node.gateway.id
                 transport.report_crashed_item(worker, self._session.nodeids.index(crashitem))
@@ -83,7 +71,7 @@ class XdistHooks:
 
     def _refuse_repeated_cases(self, node: Any, ids: list[str]) -> None:
         """Raise pytest.UsageError if reports of cases would replace each other. Cases of Python tests refuse to run."""
-        from pytest_toolemu.plugin.execution.repeated_items import problem
+        from pytest_toolemu.plugin.collection.selection import problem
 
         runs_all = self._session.config.getoption("dist", "no") == "each"
         workers = node.workerinput["workercount"] if runs_all else 1
@@ -94,11 +82,12 @@ class XdistHooks:
     def _worker_input(self, node: Any) -> WorkerInput:
         from pytest_toolemu.plugin.execution.connections import connect_worker
         from pytest_toolemu.plugin.output.terminal_text import terminal_width
+        from pytest_toolemu.plugin.process import names_vllm
         from pytest_toolemu.plugin.session import WorkerInput
 
-        session, services, config = self._session, self._services, self._session.config
-        endpoints = services.models.served_endpoints
-        resumable = services.files.resumable_sessions
+        session, process, config = self._session, self._process, self._session.config
+        endpoints = process.runner.endpoints if names_vllm(session.settings) else {}
+        resumable = session.resumable_sessions
         leads_session = config.getoption("dist", "no") == "each"
         return WorkerInput(
             session_name=session.name,
@@ -106,7 +95,7 @@ class XdistHooks:
             resumed_folders=tuple(map(str, resumable.folders)) if resumable else (),
             served_endpoints={name: (endpoint.url, endpoint.recorded_as) for name, endpoint in endpoints.items()},
             terminal_width=terminal_width(config),
-            channel=None if leads_session else connect_worker(services.open_transport(), node),
+            channel=None if leads_session else connect_worker(process.lead(), node),
         )
 
     def _cases_in_flight(self, indices: list[int]) -> str:

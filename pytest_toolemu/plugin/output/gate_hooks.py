@@ -14,8 +14,8 @@ from pytest_toolemu.plugin.session import CaseError, CaseFailure, headline_of
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
-    from pytest_toolemu.plugin.execution.early_stop import EarlyStop
-    from pytest_toolemu.plugin.services import Services
+    from pytest_toolemu.plugin.output.running_gates import EarlyStop
+    from pytest_toolemu.plugin.process import SessionProcess
 
 FILE = "toolemu-gate"
 """The part of a gate's node ID before ``::``."""
@@ -27,9 +27,9 @@ LEFT_TO_GATE = "left to the gate"
 class GateHooks:
     """Registered if gates are set, in the process that has the run summaries of all cases."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._session = services.session
+    def __init__(self, process: SessionProcess) -> None:
+        self._process = process
+        self._session = process.session
         self._early_stop: EarlyStop | None = None
 
     @pytest.hookimpl(wrapper=True)
@@ -41,26 +41,24 @@ class GateHooks:
             distinct,
             read_gates_and_baselines,
         )
-        from pytest_toolemu.plugin.execution.required_cascades import check_cascades
+        from pytest_toolemu.plugin.output.running_gates import EarlyStop, check_cascades
 
         sources, root = self._session.settings.gate, session.config.rootpath
         try:
             gates = read_gates_and_baselines(sources, root)
             if not (session.config.option.collectonly or self._session.settings.estimate):
-                check_cascades(self._services, (each for each, _ in gates))
+                check_cascades(self._process, (each for each, _ in gates))
         except ToolemuError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
-        if (permitted_error := self._services.files.permitted_error) is not None:
-            from pytest_toolemu.plugin.execution.early_stop import EarlyStop
-
-            self._early_stop = EarlyStop(self._services, gates, permitted_error)
+        if (permitted_error := self._session.permitted_error) is not None:
+            self._early_stop = EarlyStop(self._session, self._process.lead(), gates, permitted_error)
         result = yield
         if self._session.settings.shard or self._session.settings.judge_later:
             return result  # 'toolemu gate' decides on the merged session, or after 'toolemu judge'
         # A gate must not be decided on a part of the cases. What stopped the session sets its exit status.
         if not (session.shouldstop or session.shouldfail or session.config.option.collectonly):
             try:
-                reliabilities = judge_reliabilities(self._services.files.calibrations)
+                reliabilities = judge_reliabilities(self._session.calibrations)
                 decisions = decisions_of_sources(gates, list(self._session.run_summaries.values()), reliabilities)
                 self._session.decisions = distinct(
                     self._early_stop.applied(decisions) if self._early_stop else decisions

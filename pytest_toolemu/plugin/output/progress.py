@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -27,12 +26,8 @@ _RATE: Final = 10.0
 _MARGIN: Final = 3
 _HOLD: Final = 0.1
 _SEPARATOR: Final = ", "
-# Up to this rank, numbers are shown on a line of their own if they do not fit.
-_MAIN: Final = 3
-# Erase to the right of the cursor and below it; create a line below the cursor, which may be on the last one; go there.
+# Erase to the right of the cursor and below it.
 _CLEAR: Final = "\x1b[J"
-_ROOM_BELOW: Final = "\x1bD\x1b[A"
-_DOWN: Final = "\x1b[B\r"
 
 
 class ProgressItem(NamedTuple):
@@ -100,26 +95,13 @@ class Progress:
                 os.close(self._output)
 
     def _draw(self, parts: Sequence[ProgressItem]) -> None:
-        """Draw to the right of the cursor, or on the line below if the main numbers do not fit there."""
-        width, column = self._width, self._writer.width_of_current_line
+        """Draw what fits to the right of the cursor, which then returns to its place."""
+        width, column = self._writer.fullwidth, self._writer.width_of_current_line
         if column and not column % width:  # the next character may go to either line
             return
-        main = fitting([part for part in parts if part.rank <= _MAIN], None)
-        room = width - column % width - _MARGIN
-        if room >= len(main):
-            before, text = f"{_CLEAR}\x1b7", fitting(parts, room)
-        else:
-            before, text = f"{_CLEAR}{_ROOM_BELOW}\x1b7{_DOWN}", fitting(parts, width - _MARGIN)
-        self._write(f"{before}  \x1b[2m{text}\x1b[0m\x1b8")
+        text = fitting(parts, width - column % width - _MARGIN)
+        self._write(f"{_CLEAR}\x1b7  \x1b[2m{text}\x1b[0m\x1b8")
         self._drawn = True
-
-    @property
-    def _width(self) -> int:
-        """The width of the terminal itself, because the one that pytest sees is wrong while output is captured."""
-        with contextlib.suppress(OSError):
-            if width := os.get_terminal_size(self._output).columns:
-                return width
-        return shutil.get_terminal_size().columns  # a terminal that does not know: COLUMNS, or 80
 
     def _write(self, text: str) -> None:
         os.write(self._output, text.encode())

@@ -13,7 +13,7 @@ from pytest_toolemu.plugin.output.run_property import PROPERTY, run_summary_of
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary
-    from pytest_toolemu.plugin.services import Services
+    from pytest_toolemu.plugin.process import SessionProcess
     from pytest_toolemu.scheduling.transport import Transport
 
 _JUDGED = ("passed", "failed")
@@ -22,9 +22,9 @@ _JUDGED = ("passed", "failed")
 class ReportHooks:
     """Collects run summaries from reports, and tells the coordinator when pytest is about to end the session."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._session = services.session
+    def __init__(self, process: SessionProcess) -> None:
+        self._process = process
+        self._session = process.session
         self._failures = 0
         # Of each item: the number of its latest attempt, which pytest-rerunfailures counts, and the summary before it.
         self._attempts: dict[str, tuple[int, RunSummary | None]] = {}
@@ -44,11 +44,11 @@ class ReportHooks:
                 self._keep(report, run)
             if report.skipped and run is None and not self._is_left_out(report):
                 self._session.skipped.add(report.nodeid)
-                from pytest_toolemu.plugin.collection import missing_agent
+                from pytest_toolemu.plugin.collection.item_agents import note_untested
 
-                missing_agent.note_report(self._session, report)
-        if self._services.transport is not None:
-            self._report_to_coordinator(self._services.transport, report)
+                note_untested(self._session, report)
+        if self._process.transport is not None:
+            self._report_to_coordinator(self._process.transport, report)
 
     def _keep(self, report: pytest.TestReport, run: RunSummary) -> None:
         """Keep the run summary in place of an earlier one of this attempt; a rerun also replaces earlier attempts.
@@ -69,17 +69,17 @@ class ReportHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
         """Start nothing more. A second Ctrl-C ends the wait for running cases instead of interrupting the cleanup."""
-        services = self._services
-        if self._session.has_cases or services.transport is not None:
-            services.signals.begin_end()
-            services.signals.hurry_on_interrupt()
-        if services.transport is not None:
-            services.transport.update(lambda coordinator: coordinator.stop("interrupted"))
+        process = self._process
+        if self._session.has_cases or process.transport is not None:
+            process.signals.begin_end()
+            process.signals.hurry_on_interrupt()
+        if process.transport is not None:
+            process.transport.update(lambda coordinator: coordinator.stop("interrupted"))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, exitstatus: int) -> Generator[None, None, None]:
         """Print, below everything else, the command that resumes an unfinished session."""
-        self._services.signals.begin_end()
+        self._process.signals.begin_end()
         try:
             return (yield)
         finally:
@@ -98,8 +98,8 @@ class ReportHooks:
         )
 
     def _clear_progress(self) -> None:
-        if self._services.progress is not None:
-            self._services.progress.clear()
+        if self._process.progress is not None:
+            self._process.progress.clear()
 
     @functools.cached_property
     def _index(self) -> dict[str, int]:

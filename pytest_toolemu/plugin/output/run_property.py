@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from json import loads
+from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pytest_toolemu.plugin.session import RESOLVED_CASE, CaseError
+
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary
+    from pytest_toolemu.errors import NotRunError
     from pytest_toolemu.models.pricing import Prices
     from pytest_toolemu.sessions.store import RunStore
 
@@ -26,6 +29,27 @@ def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
     """Return the run summary in a report's user properties as JSON data; None if there is none."""
     texts = [value for name, value in pairs if name == PROPERTY]
     return loads(str(texts[-1])) if texts else None
+
+
+def attach_summary(item: pytest.Item, run: dict[str, Any]) -> None:
+    """Attach the run's summary to the item's reports, which carry it to the process that writes the reports."""
+    item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
+    item.user_properties.append((PROPERTY, dumps(run)))
+
+
+def not_run(item: pytest.Item, error: NotRunError) -> CaseError:
+    """Return the error of an item without a world, and attach a run summary that says so to its reports."""
+    from pytest_toolemu.analysis.run_summary import NOT_RUN
+    from pytest_toolemu.plugin.collection.item_agents import params_of
+
+    known = {
+        "case": item.stash[RESOLVED_CASE].case.id,
+        "agent": "custom agent",
+        **(properties(item.user_properties) or {}),
+    }
+    trial = params_of(item).get("toolemu_trial", 1)
+    attach_summary(item, {**known, "trial": trial, "outcome": NOT_RUN, "reason": str(error)})
+    return CaseError(f"{NOT_RUN}: {error}")
 
 
 def record_path(item: pytest.Item) -> Path | None:

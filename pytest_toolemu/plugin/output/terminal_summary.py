@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +17,10 @@ from pytest_toolemu.core.run_notes import note_lines
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.visible_text import in_log, visible
-from pytest_toolemu.plugin.collection import shard_selection
+from pytest_toolemu.models.cassette_recorder import CassetteReport
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
+from pytest_toolemu.plugin.collection.selection import shard_summary
 from pytest_toolemu.plugin.output.failures import alike, outcome_of
-from pytest_toolemu.plugin.output.header import provenance
 from pytest_toolemu.plugin.output.session_manifest import builder_cost
 from pytest_toolemu.plugin.output.terminal_text import (
     Wrapping,
@@ -27,8 +28,7 @@ from pytest_toolemu.plugin.output.terminal_text import (
     terminal_width,
     unreported_output_lines,
 )
-from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.plugin.session import relative_path
+from pytest_toolemu.plugin.session import ToolemuSession, relative_path
 from pytest_toolemu.reporting.summary_table import (
     agent_notes,
     agent_table,
@@ -42,15 +42,16 @@ from pytest_toolemu.settings.component_names import ComponentNames
 
 if TYPE_CHECKING:
     from pytest_toolemu.scheduling.coordinator import Coordinator
+    from pytest_toolemu.scheduling.transport import Transport
 
 _WORST = 5
+_LISTED = 5
 _REASON = 160
 _COLORS = {"passed": "green", "failed": "red", "undecided": "yellow"}
 
 
-def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None:
+def write_summary(terminal: pytest.TerminalReporter, session: ToolemuSession, transport: Transport | None) -> None:
     """Write the table of agents, what is missing, and the cases to look at first."""
-    session = services.session
     runs = list(session.run_summaries.values())
     terminal.section("toolemu")
     summaries = summarize_agents(runs)
@@ -63,11 +64,11 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     for line in filter(None, (*map(missing_note, summaries), *unjudged)):
         reporter.write_line(line, yellow=True)
     _write_spending(reporter, session.settings, summaries)
-    _write_worlds(reporter, services)
+    _write_worlds(reporter, session)
     configured = ComponentNames(session.settings).evaluators_in_force(agent_configs(session.settings))
-    judges = [*unconfigured_evaluators(runs, configured), *judge_lines(runs, services.files.calibrations)]
+    judges = [*unconfigured_evaluators(runs, configured), *judge_lines(runs, session.calibrations)]
     protocols = conversation_notes(runs, session.settings.turns)
-    for line in (*protocols, *map(visible, shard_selection.summary(services)), *origins(runs), *judges):
+    for line in (*protocols, *map(visible, shard_summary(session)), *origins(runs), *judges):
         reporter.write_line(line)
     for line in (note for summary in summaries for note in agent_notes(summary)):
         reporter.write_line(line)
@@ -77,9 +78,9 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
         reporter.write_line(visible(decision.line), **{_COLORS[decision.status]: True})
     _write_worst(reporter, session.config, runs)
     _write_without_verdict(reporter, [run for run in runs if run.outcome in ("inconclusive", "broken")])
-    for line in provenance.summary(runs, services.files.cassette_report()):
+    for line in provenance_lines(runs, session.cassette_report()):
         reporter.write_line(line)
-    _write_worker_messages(reporter, services, len(runs))
+    _write_worker_messages(reporter, session, transport, len(runs))
     for line in (*_omitted_reruns(session.omitted_reruns), *unreported_output_lines(session)):
         reporter.write_line(line, yellow=True)
     reporter.write_line(f"records: {relative_path(session.folder)}")
@@ -145,25 +146,27 @@ def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Agen
         reporter.write_line(f"a sample of {counted(cases, 'case')} {options}: metrics cover only these cases")
 
 
-def _write_worlds(reporter: Wrapping, services: Services) -> None:
+def _write_worlds(reporter: Wrapping, session: ToolemuSession) -> None:
     """Write how many worlds the session built, and what that cost, once for all agents."""
-    builds = services.files.world_builds() if services.session.settings.world == "built" else None
+    builds = session.world_builds() if session.settings.world == "built" else None
     if builds is not None:
         reporter.write_line(
             visible(f"worlds: {counts_text(builds.counts)}"), **({"red": True} if builds.problems else {})
         )
-        for role, cost in builder_cost(services).items():
+        for role, cost in builder_cost(session).items():
             reporter.write_line(visible(f"worlds: USD {spending_text(role, cost)}"))
         for line in note_lines(builds.case_notes):
             reporter.write_line(in_log(visible(line)), yellow=True)
 
 
-def _write_worker_messages(reporter: Wrapping, services: Services, reported: int) -> None:
+def _write_worker_messages(
+    reporter: Wrapping, session: ToolemuSession, transport: Transport | None, reported: int
+) -> None:
     """Write what workers could not report in any other way, and how many runs were not reported."""
-    notice = services.session.overridden_agent
-    lines = [*([notice] if notice else []), *take_late_messages(services.session)]
-    if services.transport is not None:
-        lines += services.transport.read(lambda coordinator: _coordinator_lines(coordinator, reported))
+    notice = session.overridden_agent
+    lines = [*([notice] if notice else []), *take_late_messages(session)]
+    if transport is not None:
+        lines += transport.read(lambda coordinator: _coordinator_lines(coordinator, reported))
     for line in lines:
         reporter.write_line(in_log(visible(line)), yellow=True)
 
@@ -182,3 +185,46 @@ def _coordinator_lines(coordinator: Coordinator, reported: int) -> list[str]:
 
 def _score(value: int | None) -> str:
     return "-" if value is None else str(value)
+
+
+def provenance_lines(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[str]:
+    """Say how many runs are not live, what was spent, and which recordings are not used."""
+    lines = []
+    counts = Counter(run.source for run in runs if run.outcome)
+    if set(counts) - {"live"}:
+        sources = ", ".join(f"{counts[source]} {source}" for source in sorted(counts))
+        spent, used = sum(run.spent for run in runs), sum(run.tokens for run in runs)
+        unknown = " (others unknown)" if any(run.incomplete for run in runs) else ""
+        lines.append(f"runs: {sources}; {spent:,} of {counted(used, 'token')}{unknown} used now")
+    if cassettes is not None:
+        lines += _recordings(cassettes)
+    return [visible(line) for line in lines]
+
+
+def _recordings(report: CassetteReport) -> list[str]:
+    unused, stale = (sum(map(len, calls.values())) for calls in (report.unused, report.stale))
+    lines = [
+        f"cassettes: {counted(report.played, 'model call')} replayed, {report.added} added, "
+        f"{unused} unused, {stale} stale"
+    ]
+    lines += [f"unused: {file}: {_numbers(calls)}" for file, calls in report.unused.items()][:_LISTED]
+    lines += [
+        f"stale: {file}: {_numbers(calls)}: the model, its parameters, the prompt, or the tools have changed"
+        for file, calls in report.stale.items()
+    ][:_LISTED]
+    lines += [f"stale: {file}: its case no longer exists" for file in report.gone][:_LISTED]
+    if report.not_run:
+        lines.append(f"{counted(len(report.not_run), 'cassette')} of items that were not run")
+    return lines
+
+
+def _numbers(calls: list[int]) -> str:
+    listed = ", ".join(map(str, calls[:_LISTED])) + (", …" if len(calls) > _LISTED else "")
+    return f"{counted(len(calls), 'model call')} ({listed})" if len(calls) > 1 else f"model call {listed}"
+
+
+def preload() -> None:
+    """Import what this module does not import on its own, while the session waits for models."""
+    from pytest_toolemu.analysis.statistics.intervals import mean_estimate
+
+    mean_estimate(((0.0,), (1.0,)), (0.0, 1.0))  # numpy imports much of itself on first use

@@ -44,6 +44,11 @@ def wrapped(lines: Iterable[str], width: int | None, more: str = "  ") -> list[s
     return result
 
 
+def setting_text(value: object) -> str:
+    """Return the value of a setting as text; several values in one line."""
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 class Wrapping:
     """Writes lines as pytest's reporter does, broken between words."""
 

@@ -1,22 +1,81 @@
-"""A shard of a session: the items that it runs, its manifest for ``toolemu merge``, and its lines in the terminal."""
+"""Which of the collected items a session runs, in which order, and what its manifest says about them."""
 
 from __future__ import annotations
 
 import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.analysis.run_summary import slices_of
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.plugin.collection.collect import CaseFile
+from pytest_toolemu.plugin.collection.item_agents import agent_title, label_of
 from pytest_toolemu.plugin.collection.options import deselect
-from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.plugin.session import RESOLVED_CASE, relative_path
-from pytest_toolemu.sessions.manifest_records import ShardManifest
+from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession, relative_path, worker_count
+from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem, ShardManifest
 from pytest_toolemu.sessions.shard_assignment import DURATIONS, SHARD_MANIFEST, Shard, ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import item_mark
 from pytest_toolemu.settings import Settings
+
+
+def case_plan(items: Iterable[pytest.Item]) -> dict[str, PlannedCase]:
+    """Return the cases of these items with their slices and items. Python tests over cases may leave no record."""
+    cases: dict[str, ResolvedCase] = {}
+    items_of: dict[str, dict[str, PlannedItem]] = {}
+    for item in items:
+        if isinstance(item.parent, CaseFile):
+            resolved = item.stash[RESOLVED_CASE]
+            cases.setdefault(resolved.case.id, resolved)
+            planned = PlannedItem(agent=agent_title(item, "")) if label_of(item) else PlannedItem()
+            items_of.setdefault(resolved.case.id, {})[item.nodeid] = planned
+    return {
+        name: PlannedCase(
+            slices=slices_of(resolved.case, resolved.toolkits),
+            variant_of=resolved.case.variant_of or "",
+            items=items_of[name],
+        )
+        for name, resolved in cases.items()
+    }
+
+
+def shuffle(items: list[pytest.Item], seed: int) -> None:
+    """Order the cases at random, all trials of one together. The order depends on the seed and the set of cases."""
+    paths = sorted({str(item.stash[RESOLVED_CASE].path) for item in items if RESOLVED_CASE in item.stash})
+    random.Random(f"order {seed}").shuffle(paths)
+    position = {path: number for number, path in enumerate(paths)}
+    cases = [item for item in items if RESOLVED_CASE in item.stash]
+    cases.sort(key=lambda item: position[str(item.stash[RESOLVED_CASE].path)])
+    items[:] = [item for item in items if RESOLVED_CASE not in item.stash] + cases
+
+
+def problem_of_items(config: pytest.Config, items: Iterable[pytest.Item]) -> str:
+    """Return why results of these items would be lost, with a remedy; empty if each case is one item of the session."""
+    return problem((item.nodeid for item in items if RESOLVED_CASE in item.stash), worker_count(config))
+
+
+def problem(nodeids: Iterable[str], workers: int) -> str:
+    """Return why results of cases would be lost. ``workers``: how many workers run every item."""
+    if workers > 1:
+        return (
+            f"with --dist=each, all {workers} workers would run the same cases, and only the last report of each would "
+            f"count; use --dist=load, and run each case several times with --toolemu-trials={workers}"
+        )
+    nodeid, count = next(iter(Counter(nodeids).most_common(1)), ("", 0))
+    if count > 1:
+        return (
+            f"the case {nodeid} was collected {count} times, and only the last report of it would count; omit "
+            f"--keep-duplicates, and run each case several times with --toolemu-trials={count}"
+        )
+    return ""
+
+
+# ---- shards
 
 
 def select_shard(config: pytest.Config, settings: Settings, items: list[pytest.Item]) -> ShardManifest | None:
@@ -42,13 +101,12 @@ def select_shard(config: pytest.Config, settings: Settings, items: list[pytest.I
     )
 
 
-def write_shard_manifest(services: Services) -> None:
+def write_shard_manifest(session: ToolemuSession) -> None:
     """Record what the shard has to run before it runs it, so that ``toolemu merge`` can tell what is missing."""
-    session = services.session
     if not session.shard_manifest or session.config.option.collectonly or session.settings.estimate:
         return
     try:
-        services.files.store.put_shard_manifest(session.shard_manifest)
+        session.store.put_shard_manifest(session.shard_manifest)
     except UsageError as error:
         if not session.is_worker:  # else the controller reports it
             raise pytest.UsageError(f"toolemu: {error}") from None
@@ -59,13 +117,13 @@ def shard_of(settings: Settings) -> Shard | None:
     return Shard.of(settings.shard) if settings.shard else None
 
 
-def exit_status(services: Services, status: int) -> int:
+def shard_exit_status(session: ToolemuSession, status: int) -> int:
     """Return the exit status of a shard: it succeeds if it has no items because other shards have all cases."""
-    is_empty = shard_of(services.session.settings) is not None and status == pytest.ExitCode.NO_TESTS_COLLECTED
-    return pytest.ExitCode.OK if is_empty and (manifest := _manifest(services)) and manifest.collected else status
+    is_empty = shard_of(session.settings) is not None and status == pytest.ExitCode.NO_TESTS_COLLECTED
+    return pytest.ExitCode.OK if is_empty and (manifest := _manifest(session)) and manifest.collected else status
 
 
-def header(settings: Settings, rootpath: Path) -> list[str]:
+def shard_header(settings: Settings, rootpath: Path) -> list[str]:
     """Return which shard this is, and how items are assigned to shards."""
     shard = shard_of(settings)
     if shard is None:
@@ -77,10 +135,9 @@ def header(settings: Settings, rootpath: Path) -> list[str]:
     return [f"toolemu: shard {shard.index} of {shard.count} ({settings.source('shard')}), divided {method}"]
 
 
-def summary(services: Services) -> list[str]:
+def shard_summary(session: ToolemuSession) -> list[str]:
     """State that the metrics cover only this shard, how to merge all shards, and where gates are decided."""
-    session = services.session
-    shard, manifest = shard_of(session.settings), _manifest(services)
+    shard, manifest = shard_of(session.settings), _manifest(session)
     if shard is None or not manifest:
         return []
     ran = f"ran {manifest.items} of {counted(manifest.collected, 'item')}; metrics cover only this shard"
@@ -105,9 +162,8 @@ def _always_has_run(item: pytest.Item) -> bool:
     return isinstance(item.parent, CaseFile)
 
 
-def _manifest(services: Services) -> ShardManifest | None:
+def _manifest(session: ToolemuSession) -> ShardManifest | None:
     """Return the shard's manifest; with xdist its workers have written it."""
-    session = services.session
     if not session.shard_manifest and (session.folder / SHARD_MANIFEST).is_file():
-        session.shard_manifest = services.files.store.shard_manifest()
+        session.shard_manifest = session.store.shard_manifest()
     return session.shard_manifest

@@ -1,0 +1,389 @@
+"""Runs the cases of one process: an item waits for its run, which may have started before its turn, or elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import pytest
+
+from pytest_toolemu.analysis.run_summary import (
+    NOT_RUN,
+    RunSummary,
+    agent_name,
+    paid_for,
+    slices_of,
+    summary_of,
+    unseen_roles,
+)
+from pytest_toolemu.components import Components
+from pytest_toolemu.core.case import SUFFIXES
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.core.verdict import UNJUDGED
+from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
+from pytest_toolemu.formats.credentials import REGISTRY
+from pytest_toolemu.models.cassette_recorder import CassetteRecorder
+from pytest_toolemu.models.model_pool import ModelPool
+from pytest_toolemu.models.pricing import Cost, Prices, costs_of
+from pytest_toolemu.models.spec import ServedEndpoint
+from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title
+from pytest_toolemu.plugin.execution import outages
+from pytest_toolemu.plugin.execution.captured_output import CaseCapture, CaseLogs, CaseOutput
+from pytest_toolemu.plugin.execution.item_spec import ActiveFixtures, needed_fixtures, spec_before_turn, visible_hooks
+from pytest_toolemu.plugin.execution.permits import AgentUsageMeter, Permits
+from pytest_toolemu.plugin.output.failures import is_brief, no_verdict_text
+from pytest_toolemu.plugin.output.live import RunningCases
+from pytest_toolemu.plugin.output.run_property import attach_summary
+from pytest_toolemu.plugin.session import (
+    RESOLVED_CASE,
+    RUN_TIMES,
+    CaseError,
+    CaseUnjudged,
+    ToolemuSession,
+    relative_path,
+)
+from pytest_toolemu.scheduling.coordinator_messages import (
+    CaseNotRun,
+    CaseRun,
+    FinishedJob,
+    ItemsCollected,
+    Job,
+    JobError,
+    JobResult,
+    NoticePosted,
+    NotReadyError,
+    WrittenResult,
+)
+from pytest_toolemu.scheduling.event_loop import CaseLoop
+from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler
+from pytest_toolemu.sessions.store import RecordTooLargeError, shortened
+from pytest_toolemu.settings import Settings
+from pytest_toolemu.settings.environment import load_env
+
+if TYPE_CHECKING:
+    from pytest_toolemu.models.vllm_servers import ServerFleet
+
+# A case's own timeout ends it; if it has not ended so many seconds after that, it is stuck.
+_OVERTIME: Final = 30.0
+
+
+class CaseRunner:
+    """The event loop, scheduler, and components of one process, and the cases that they run.
+
+    Nothing is connected or started by the constructor. Custom agents are modules of the project, so its root is
+    appended to ``sys.path``, and its ``.env`` file is loaded.
+    """
+
+    def __init__(self, session: ToolemuSession, fixtures: ActiveFixtures) -> None:
+        settings, root = session.settings, session.config.rootpath
+        sys.path.append(str(root))
+        load_env(root / ".env")
+        REGISTRY.remember()
+        self.session = session
+        self.loop = CaseLoop()
+        self.scheduler = WorkerScheduler(self.loop, self._error_of, settings.timeout + _OVERTIME)
+        self.permits = Permits(self.scheduler, settings.budget_usd)
+        served = session.worker_input.served_endpoints if session.worker_input else {}
+        self.endpoints = {name: ServedEndpoint(*endpoint) for name, endpoint in served.items()}
+        """The endpoints of the models that the session serves itself, by model name."""
+        models = ModelPool(settings, self.permits, self.permits, lambda: session.prices, lambda: self.endpoints)
+        self.components = Components(settings, models)
+        self.loop.on_close(models.close)
+        self.running_cases = RunningCases()
+        self.capture: CaseCapture | None = None
+        self._fixtures = fixtures
+        fixtures.before_teardown = self.scheduler.withdraw
+        self._items: Sequence[pytest.Item] = ()
+        self._index: dict[pytest.Item, int] = {}
+        self._kept_runs: dict[str, Run] = {}
+
+    def start(self, items: Sequence[pytest.Item]) -> None:
+        """Tell the coordinator how many cases there are, and find those that may run before their turn."""
+        config = self.session.config
+        self._items, self._index = items, {item: index for index, item in enumerate(items)}
+        self._logs = CaseLogs(config)
+        self.capture = CaseCapture(config)
+        config.pluginmanager.register(self.capture, "toolemu-capture")
+        cases = [item for item in items if RESOLVED_CASE in item.stash]
+        self.scheduler.send(ItemsCollected(len(cases)))
+        # Not while the debugger stops at the item whose turn it is.
+        has_debugger = config.getoption("usepdb", False) or config.getoption("trace", False)
+        if self.session.settings.run_ahead == "auto" and not has_debugger:
+            for item in cases:
+                if isinstance(item, pytest.Function) and (needed := needed_fixtures(item)) is not None:
+                    self._fixtures.add_item(self._index[item], needed)
+
+    def offer_ready(self) -> None:
+        """Offer the coordinator the cases that have become ready to run before their turn."""
+        ready = ((index, self._items[index]) for index in self._fixtures.take_ready())
+        self.scheduler.offer(
+            {
+                index: self._lookahead_job(item, self._fixtures.values(index))
+                for index, item in ready
+                if isinstance(item, pytest.Function)
+            }
+        )
+
+    def run_item(self, item: pytest.Item, spec: RunSpec) -> Run:
+        """Return the item's run once it has ended. Raise CaseError if the case has no verdict.
+
+        If the item is run again although its run has a verdict, it gets the same run: metrics of the last attempts
+        would be better than the agent.
+        """
+        session = self.session
+        if item.nodeid in session.judged:
+            return load_run(Path(session.judged[item.nodeid]))
+        try:
+            result = self._result(item, functools.partial(self._run, item, spec))
+        finally:
+            session.attempted.add(item.nodeid)  # any further run of it is a rerun, wherever this one ran
+        if isinstance(result, CaseNotRun):
+            attach_summary(item, result.summary)
+            raise CaseError(f"{NOT_RUN}: {result.reason}")
+        run = self._kept_runs.pop(result.path, None) or load_run(Path(result.path))
+        if run.source != "resumed":
+            item.stash[RUN_TIMES] = (run.started, run.seconds)
+        paid = paid_for(run)
+        costs = costs_of(paid, session.prices) if paid else {}
+        attach_summary(item, summary_of(run, result.path, costs, lambda: session.prices).as_json())
+        visible_hooks(item).pytest_toolemu_run_finished(run=run, item=item)
+        if run.outcome == UNJUDGED:
+            raise CaseUnjudged(f"{UNJUDGED}: {'; '.join(run.reasons)}")
+        if run.outcome in ("inconclusive", "broken"):
+            raise CaseError(no_verdict_text(run, Path(result.path), brief=is_brief(item.config)))
+        session.judged[item.nodeid] = result.path
+        return run
+
+    def close(self, hurry: threading.Event) -> dict[str, dict[str, str]]:
+        """Cancel what still runs, and close the models. Return the output that no item has reported, by node ID."""
+        self.scheduler.close()
+        self.loop.close(hurry)
+        if self.capture is None:
+            return {}
+        self._logs.close()
+        return self.capture.close()
+
+    def _result(self, item: pytest.Item, job: Job) -> CaseRun | CaseNotRun:
+        """Wait for the result of the item's job, wherever it runs, and attach what the case printed to the item.
+
+        If there is none, raise CaseError or UsageError, or skip the item, and end a session that is over.
+        """
+        try:
+            result: JobResult = self.scheduler.result(self._index[item], job, meanwhile=self.offer_ready)
+        except NoResultError as error:
+            if error.kind == "broken":
+                raise CaseError(f"broken: {error}") from None
+            if error.kind == "stopped":
+                item.session.shouldstop = item.session.shouldstop or f"toolemu: {error}"
+            pytest.skip(f"not run: {error}")
+        for name, text in result.sections.items():
+            item.add_report_section("setup", name, text)
+        if isinstance(result, JobError):
+            _raise(result)
+        return result
+
+    # ---- on the event loop
+
+    def _lookahead_job(self, item: pytest.Function, fixture_values: Mapping[str, Any]) -> Job:
+        """Return a job that runs the case of an item before its turn.
+
+        Its components are built when it starts, in the process that runs it. It raises NotReadyError if they cannot be
+        built now: the item's turn will show the error.
+        """
+
+        async def run() -> FinishedJob:
+            assert self.capture is not None
+            with self.capture.collect(item.nodeid) as output:
+                try:
+                    spec = await self.loop.run_in_thread(
+                        lambda: spec_before_turn(item, self.session, self.components, fixture_values)
+                    )
+                except (Exception, pytest.skip.Exception, pytest.fail.Exception):
+                    spec = None
+                if spec is None:
+                    output.take_sections()  # it will be printed again at the item's turn
+                    raise NotReadyError
+            return await self._run(item, spec)
+
+        return run
+
+    async def _run(self, item: pytest.Item, spec: RunSpec) -> FinishedJob:
+        """Run the case, or resume its run; never raise for what happens inside the case.
+
+        Raise UsageError if the session has several items that cannot be told apart from this one.
+        """
+        if self.session.repetition:
+            raise UsageError(self.session.repetition)
+        assert self.capture is not None
+        with self.capture.collect(item.nodeid) as output, self.running_cases.running(item, spec):
+            try:
+                self._write_manifest()
+                run = await self._run_or_resume(spec, item.nodeid)
+            except MissingToolError as error:
+                failure = outages.end_session(self.scheduler, error)
+                return FinishedJob(True, functools.partial(self._not_run, item, spec, failure, output))
+            except NotRunError as error:
+                not_run = functools.partial(self._not_run, item, spec, error, output)
+                return FinishedJob(self._fails_with_case(item), not_run)
+        run = run.model_copy(update={"agent": agent_title(item, agent_name(run.identity))})
+        failed = run.outcome not in ("passed", UNJUDGED) and self._fails_with_case(item)
+        return FinishedJob(failed, functools.partial(self._store, item, spec, run, output))
+
+    async def _run_or_resume(self, spec: RunSpec, nodeid: str) -> Run:
+        """Return the run of an item. Raise NotRunError if it cannot or must not be run."""
+        if (run := self._resumed(spec, nodeid)) is not None:
+            return run
+        outages.check(self.scheduler, spec)
+        run = await self._run_now(spec, nodeid)
+        outages.report(self.scheduler, spec, run)
+        if run.agent_warning:
+            self.scheduler.send(NoticePosted(f"{agent_name(run.identity)}: {run.agent_warning}"))
+        return run
+
+    def _resumed(self, spec: RunSpec, nodeid: str) -> Run | None:
+        """Return the run that an earlier session finished. A rerun of the item is a new attempt and resumes nothing."""
+        resumable, attempted = self.session.resumable_sessions, self.session.attempted
+        if resumable is None or nodeid in attempted:
+            return None
+        attempted.add(nodeid)
+        reported = set(resumable.unreadable)
+        run = resumable.find(spec.resolved_case, spec.key, nodeid, spec.required_scores)
+        for folder in resumable.unreadable.keys() - reported:
+            reason = resumable.unreadable[folder]
+            text = f"{relative_path(folder)}: unreadable records are not reused, such as {reason}"
+            self.scheduler.send(NoticePosted(text))
+        return run
+
+    async def _run_now(self, spec: RunSpec, nodeid: str) -> Run:
+        """Run the case; with cassettes, its model calls are replayed and recorded as the settings say."""
+        meter = AgentUsageMeter(self.permits, lambda: self.session.prices)
+        watch = functools.partial(self.running_cases.watch, nodeid)
+        cassettes = self.session.cassettes
+        if cassettes is None:
+            return await run_case(spec, None, meter, watch)
+        recorder = CassetteRecorder(cassettes, nodeid, spec.resolved_case.case.id, spec.trial)
+        run: Run | None = None
+        write_error: OSError | None = None
+        use = None
+        try:
+            run = await run_case(spec, recorder, meter, watch)
+        finally:
+            # Also if the case was canceled: replies that arrived were paid for.
+            try:
+                use = recorder.finish(run is not None and not run.cut_off)
+            except OSError as error:
+                write_error = error
+        if write_error is not None:
+            raise outages.stop_writing(self.scheduler, self.session.folder, write_error, run)
+        if use is None:
+            return run
+        # If there was no recorded call for the very first request, no model answered, so nothing in this run is live.
+        source = "replayed" if self.session.settings.plays_only and run.model_calls else run.source
+        return run.model_copy(update={"recording": use, "source": source})
+
+    def _write_manifest(self) -> None:
+        from pytest_toolemu.plugin.output.session_manifest import write_manifest
+
+        try:
+            write_manifest(self.session)
+        except UsageError as error:
+            raise outages.stop_writing(self.scheduler, self.session.folder, error) from None
+
+    async def _store(self, item: pytest.Item, spec: RunSpec, run: Run, output: CaseOutput) -> WrittenResult:
+        """Write the record before the result is sent, so that any process can read it."""
+        try:
+            run, path = await self._write_record(item, run)
+        except OSError as error:
+            failure = outages.stop_writing(self.scheduler, self.session.folder, error, run)
+            return await self._not_run(item, spec, failure, output)
+        # Items of this process need not read their runs back from the records.
+        self._kept_runs[str(path)] = run
+        if len(self._kept_runs) > 2 * self.session.settings.concurrency:
+            self._kept_runs.pop(next(iter(self._kept_runs)))
+        return CaseRun(str(path), resumed=run.source == "resumed", sections=output.take_sections())
+
+    async def _write_record(self, item: pytest.Item, run: Run) -> tuple[Run, Path]:
+        """Write the record; a second time if that fails, and shortened if it is too large. Return what was written."""
+        write, store_run = self.loop.run_writer, self.session.store.put
+        try:
+            return run, await write(functools.partial(store_run, run, item.nodeid))
+        except RecordTooLargeError as error:
+            run = await write(functools.partial(shortened, run, error))
+        except OSError:
+            pass
+        return run, await write(functools.partial(store_run, run, item.nodeid))
+
+    async def _not_run(self, item: pytest.Item, spec: RunSpec, error: NotRunError, output: CaseOutput) -> CaseNotRun:
+        prices = self.session.prices if error.model_calls else Prices(())
+        summary = _not_run_summary(item, spec, error, prices)
+        return CaseNotRun(str(error), summary.as_json(), output.take_sections())
+
+    def _error_of(self, index: int, error: BaseException) -> JobError:
+        """Return what a job raised as a result, for the item that waits, which may be in another process."""
+        sections = self.capture.take(self._items[index].nodeid) if self.capture is not None else {}
+        if isinstance(error, CaseError | UsageError):
+            return JobError(str(error), is_usage_error=isinstance(error, UsageError), sections=sections)
+        return JobError("".join(traceback.format_exception(error)), sections=sections)
+
+    def _fails_with_case(self, item: pytest.Item) -> bool:
+        """Return whether the item certainly fails if its case does.
+
+        A Python test has assertions of its own, a rerun is another chance, and with gates cases do not fail the
+        session.
+        """
+        config = item.config
+        has_rerun_plugin = config.pluginmanager.hasplugin("rerunfailures")
+        has_reruns = has_rerun_plugin and (config.option.reruns or config.getini("reruns"))
+        is_marked = any(item.get_closest_marker(name) for name in ("flaky", "xfail"))
+        is_case_file = item.path.name.endswith(SUFFIXES)
+        return is_case_file and not (self.session.settings.gate or has_reruns or is_marked)
+
+
+def planned_servers(components: Components, settings: Settings) -> ServerFleet | None:
+    """Return the servers that the settings require, not started; None if none is needed.
+
+    Raise UsageError for a model that cannot be served as the settings require.
+    """
+    if settings.vllm_url or os.environ.get("VLLM_BASE_URL", "").strip() or settings.plays_only:
+        return None
+    from pytest_toolemu.models.vllm_plan import plan_servers
+    from pytest_toolemu.models.vllm_servers import ServerFleet
+
+    models = components.models_in_use(agent_configs(settings) or (None,))
+    servers = plan_servers(models, settings.vllm_args, settings.vllm_lora, settings.protocol == "tools")
+    return ServerFleet(servers) if servers else None
+
+
+def _raise(error: JobError) -> NoReturn:
+    raise (UsageError if error.is_usage_error else CaseError)(error.message)
+
+
+def _not_run_summary(item: pytest.Item, spec: RunSpec, error: NotRunError, prices: Prices) -> RunSummary:
+    """Return the run summary of a case without a run: the reason, and what the attempt had cost."""
+    # Nothing of the item's summary so far: after a rerun, it has the scores and tokens of the former attempt.
+    case = spec.resolved_case.case
+    costs = costs_of(error.model_calls, prices)
+    total = sum(costs.values(), Cost())
+    return RunSummary(
+        case=case.id,
+        variant_of=case.variant_of or "",
+        slices=slices_of(case, spec.resolved_case.toolkits),
+        agent=agent_title(item, agent_name(spec.identity)),
+        turns=spec.limits.turns,
+        trial=spec.trial,
+        outcome=NOT_RUN,
+        reason=str(error),
+        costs=costs,
+        tokens=total.input + total.output,
+        usage_unknown=total.unknown,
+        unseen=unseen_roles(spec.identity, error.model_calls) if error.model_calls else (),
+    )

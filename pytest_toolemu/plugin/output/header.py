@@ -1,0 +1,223 @@
+"""The header in pytest's terminal: components and their origins, thresholds, what is resumed or replayed, records."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from pytest_toolemu.components import Components
+from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.credentials import REGISTRY
+from pytest_toolemu.plugin.collection import options
+from pytest_toolemu.plugin.collection.item_agents import agent_configs, definition_of, is_plugin_fixture, without_url
+from pytest_toolemu.plugin.collection.selection import shard_header
+from pytest_toolemu.plugin.output.terminal_text import setting_text, terminal_width, wrapped
+from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession, relative_path
+from pytest_toolemu.settings import CHECKS, Settings, judge_models
+
+_MODES: Final = {
+    "none": "no requests are sent; replies are replayed from",
+    "once": "replies are replayed, and items without a cassette are recorded, in",
+    "new": "replies are replayed, and missing ones are recorded, in",
+    "all": "all model calls are recorded again in",
+}
+
+
+# Settings that lines of their own show.
+_SHOWN_ELSEWHERE = (
+    "agent",
+    "emulator",
+    "builder",
+    "evaluator",
+    "checks",
+    "judge-later",
+    "resume",
+    "record",
+    "replay",
+    "shard",
+)
+
+
+def session_header(session: ToolemuSession, components: Components) -> list[str]:
+    """Return the header, wrapped to the width of the terminal. Raise UsageError for files that cannot be read."""
+    return wrapped(_lines(session, components), terminal_width(session.config))
+
+
+def _lines(session: ToolemuSession, components: Components) -> list[str]:
+    settings, names = session.settings, components.names
+    configs = agent_configs(settings)
+    lines = []
+    for config in configs:
+        evaluators = names.evaluators(config)
+        emulator = _emulator(settings, names.emulator(config))
+        agent = f"agent {config.agent} ({settings.source('agent')})"
+        lines.append(f"toolemu: {agent}, {emulator}, {_evaluators(settings, evaluators)}")
+        if note := components.agent_note(config):
+            lines.append(f"toolemu: {note}")
+        if names.judges_itself(config):
+            lines.append(f"toolemu: warning: {config.agent} judges itself; name another model with --toolemu-evaluator")
+    if any(map(judge_models, (name for config in configs for name in names.evaluators(config)))):
+        lines.append(f"toolemu: judges {_calibrated(session)}")
+    if settings.world == "calls":
+        lines.append(
+            "toolemu: world calls: checks that query rows do not apply; a case whose 'never' checks all query rows "
+            "gets a safety score only from judges (--toolemu-evaluator)"
+        )
+    if settings.world == "built" and (builder := names.builder(configs)):
+        lines.append(
+            f"toolemu: builder {builder} of missing worlds ({_origin(settings, 'builder', 'by the emulator')})"
+        )
+    lines += [f"toolemu: dataset {edition}" for edition in session.dataset_editions]
+    lines += [_not_redacted(name) for name in REGISTRY.not_redacted()]
+    lines += shard_header(settings, session.config.rootpath)
+    lines += _provenance(session)
+    lines += options.variable_warnings(session.config)
+    lines += _completing(session)
+    others = [
+        f"{name} {setting_text(setting.value)} ({setting.source})"
+        for name, setting in settings.chosen.items()
+        if name not in _SHOWN_ELSEWHERE and not (name == "stop-when-decided" and session.permitted_error is None)
+    ]
+    records = f"records in {settings.run_dir}/{session.name}"
+    return [*lines, "toolemu: " + "; ".join([_thresholds(settings), *others, records])]
+
+
+def _completing(session: ToolemuSession) -> list[str]:
+    """Say that the session runs all cases although an option says otherwise, because it completes another session."""
+    settings = session.settings
+    if settings.stop_when_decided is None or session.completed_session is None:
+        return []
+    name, source = relative_path(session.completed_session), settings.source("stop-when-decided")
+    return [
+        f"toolemu: all cases run, because this session completes {name}, which stopped early; {source} has no effect"
+    ]
+
+
+def _emulator(settings: Settings, name: str) -> str:
+    mode = f" {settings.emulator_mode}" if name != "offline" else ""
+    return f"emulator {name}{mode} ({_origin(settings, 'emulator', 'by the agent')})"
+
+
+def _evaluators(settings: Settings, names: tuple[str, ...]) -> str:
+    """Return the evaluators with their origin: the configured evaluators, and each case's checks in addition."""
+    if settings.judge_later:
+        return f"evaluators: later, with 'toolemu judge' ({settings.source('judge-later')})"
+    origin = _origin(settings, "evaluator", "by the emulator")
+    if names == (CHECKS,):
+        return f"evaluator {CHECKS} ({origin})"
+    if settings.checks == "off":
+        checks = f"without {CHECKS} ({settings.source('checks')}=off)"
+    else:
+        checks = f"{CHECKS} (each case's own)"
+    others = [name for name in names if name != CHECKS]
+    judges = f"{', '.join(others)} ({origin})" if others else "none"
+    return f"evaluators {judges}, {checks}"
+
+
+def _calibrated(session: ToolemuSession) -> str:
+    """Say which judges have a calibration. Whether they are this session's judges is known once they have judged."""
+    if not session.settings.calibration:
+        return "uncalibrated; 'toolemu calibrate' writes a file for --toolemu-calibration"
+    return "calibrated: " + ", ".join(session.calibrations)
+
+
+def _thresholds(settings: Settings) -> str:
+    safety = f"passes with safety >= {settings.min_safety}"
+    return safety if settings.helpfulness == "none" else f"{safety} and helpfulness >= {settings.min_helpfulness}"
+
+
+def _not_redacted(name: str) -> str:
+    return (
+        f"toolemu: warning: the value of {name} is too short or too common to be a secret, and is not redacted; "
+        "set a longer value, or rename the variable if it is not a secret"
+    )
+
+
+def _origin(settings: Settings, name: str, default: str) -> str:
+    source = settings.source(name)
+    return default if source == "default" else source
+
+
+def _provenance(session: ToolemuSession) -> list[str]:
+    """Say what is resumed, and what is replayed and recorded."""
+    lines = []
+    if session.settings.resume:
+        lines.append(f"toolemu: {_resuming(session)}")
+    if session.cassettes is not None:
+        lines.append(f"toolemu: {_MODES[session.cassettes.mode]} {relative_path(session.cassettes.folder)}")
+    return lines
+
+
+def _resuming(session: ToolemuSession) -> str:
+    resumable = session.resumable_sessions
+    if resumable is None:
+        return f"nothing to resume: no session in {session.settings.run_dir} has runs of this configuration"
+    first, *others = map(relative_path, resumable.folders)
+    also = f" and the sessions that it resumed ({', '.join(others)})" if others else ""
+    rerun = f"; {' and '.join(sorted(resumable.again))} runs are repeated" if resumable.again else ""
+    return f"resuming {first}{also}: {counted(resumable.count(), 'run')}{rerun}"
+
+
+# ---- notices on fixtures of the project, once its items are known
+
+_AGENT_FIXTURE: Final = "toolemu_agent"
+_EVALUATOR_FIXTURES: Final = ("toolemu_safety_evaluator", "toolemu_helpfulness_evaluator")
+
+
+def agent_notice(settings: Settings, items: Iterable[pytest.Item]) -> str:
+    """Return a sentence on the cases that the named agent does not apply to; empty if there are none.
+
+    An agent in the ini file is the project's default, which its fixtures are meant to override.
+    """
+    source = settings.source("agent")
+    if not settings.agent or source.startswith("ini "):
+        return ""
+    cases = _cases(items, _AGENT_FIXTURE)
+    overridden = _overridden(cases, _AGENT_FIXTURE)
+    if not overridden:
+        return ""
+    agents = ", ".join(without_url(agent) for agent in settings.agent)
+    count = f"{len(overridden):,} of {counted(len(cases), 'case')}"
+    return (
+        f"warning: {source} has no effect on {count}: the fixture {_AGENT_FIXTURE} in "
+        f"{_places(overridden, _AGENT_FIXTURE)} provides the agent; remove or rename the fixture to test {agents}"
+    )
+
+
+def evaluator_notices(settings: Settings, items: Sequence[pytest.Item]) -> list[str]:
+    """Return a sentence for each fixture of the project that provides evaluators, with the number of cases.
+
+    Their names are known only once they have judged, and are then shown in the summary.
+    """
+    checks = f"; each case's own {CHECKS} count in addition" if settings.checks == "on" else ""
+    notices = []
+    for fixture in _EVALUATOR_FIXTURES:
+        cases = _cases(items, fixture)
+        if overridden := _overridden(cases, fixture):
+            count = f"{len(overridden):,} of {counted(len(cases), 'case')}"
+            notices.append(
+                f"evaluators of {count} from the fixture {fixture} in {_places(overridden, fixture)}{checks}"
+            )
+    return notices
+
+
+def _cases(items: Iterable[pytest.Item], fixture: str) -> list[pytest.Item]:
+    """Return the items of cases that use the fixture."""
+    return [item for item in items if RESOLVED_CASE in item.stash and fixture in getattr(item, "fixturenames", ())]
+
+
+def _overridden(cases: Iterable[pytest.Item], fixture: str) -> list[pytest.Item]:
+    return [item for item in cases if not is_plugin_fixture(item, fixture)]
+
+
+def _places(items: Iterable[pytest.Item], fixture: str) -> str:
+    """Return the files that define the items' fixture."""
+    definitions = {
+        id(definition): definition for item in items if (definition := definition_of(item, fixture)) is not None
+    }
+    files = {inspect.getsourcefile(inspect.unwrap(definition.func)) or "?" for definition in definitions.values()}
+    return ", ".join(sorted(relative_path(Path(file)) for file in files))

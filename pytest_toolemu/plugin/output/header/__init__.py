@@ -1,1 +1,0 @@
-"""The header that a session prints before its first case."""
