@@ -17,7 +17,6 @@ from pytest_toolemu.models.batch_journal import (
     UNANSWERED,
     BatchProgress,
     BatchRequest,
-    CreatedBatch,
     present,
     results_by_id,
 )
@@ -216,6 +215,9 @@ def _usage(usage: dict[str, Any] | None) -> Usage:
 
 
 _LISTED: Final = 1000
+# Seconds: by how much clocks may differ, and the time in which a batch that was sent is created, with that difference.
+_SKEW: Final = 300.0
+_CREATION: Final = 1200.0
 # Results have no HTTP status, only the type of the error that has it elsewhere.
 _STATUS: Final = {
     "invalid_request_error": 400,
@@ -256,11 +258,14 @@ class AnthropicBatches:
     async def find(self, upload: str, requests: int, started: float, excluded: Collection[str]) -> list[str]:
         """Return the batches of this size that were created at that time; the list says no more about them."""
         del upload
-        created = await self._access.send(
-            lambda client: client.messages.batches.list(limit=_LISTED),
-            lambda page: [_created(batch) for batch in page.data or ()],
+        listed = await self._access.send(
+            lambda client: client.messages.batches.list(limit=_LISTED), lambda page: list(page.data or ())
         )
-        return [one.batch for one in created if one.may_be(requests, started, excluded)]
+        return [
+            batch.id
+            for batch in listed
+            if _size(batch) == requests and batch.id not in excluded and -_SKEW <= _age(batch, started) <= _CREATION
+        ]
 
     async def progress(self, batch: str) -> BatchProgress:
         """Return how far a batch is."""
@@ -300,7 +305,10 @@ def _progress(batch: MessageBatch) -> BatchProgress:
     return BatchProgress(batch.processing_status == "ended", done)
 
 
-def _created(batch: MessageBatch) -> CreatedBatch:
+def _size(batch: MessageBatch) -> int:
     counts = batch.request_counts
-    requests = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
-    return CreatedBatch(batch.id, batch.created_at.timestamp(), requests)
+    return counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
+
+
+def _age(batch: MessageBatch, started: float) -> float:
+    return batch.created_at.timestamp() - started

@@ -44,11 +44,6 @@ _REMEDY: Final = "delete it to send all requests again, or name another folder"
 UNANSWERED: Final = 408
 """Status of a request that its batch did not answer because it expired or was canceled; it costs nothing."""
 
-# Clocks of provider and client may differ by this number of seconds.
-_CLOCK_SKEW: Final = 300.0
-# Seconds within which a provider that received a batch has created it.
-_CREATION: Final = 900.0
-
 
 @dataclass(frozen=True)
 class BatchRequest:
@@ -65,20 +60,6 @@ class BatchProgress:
     ended: bool
     done: int
     problem: str = ""
-
-
-@dataclass(frozen=True)
-class CreatedBatch:
-    """A batch in the provider's list: its ID, its creation in seconds since the epoch, and its number of requests."""
-
-    batch: str
-    created: float
-    requests: int
-
-    def may_be(self, requests: int, started: float, excluded: Collection[str]) -> bool:
-        """Return whether this may be a batch that was sent at ``started``, in seconds since the epoch."""
-        in_time = started - _CLOCK_SKEW <= self.created <= started + _CREATION + _CLOCK_SKEW
-        return in_time and self.requests == requests and self.batch not in excluded
 
 
 class BatchEndpoint(Protocol):

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -141,8 +140,7 @@ class EndpointAddress:
 
     def _unreachable(self, problem: str, hint: str) -> ModelError:
         """Build the error for a missing response; if there is a proxy, the proxy may be the cause."""
-        if proxy := proxy_of(self.base_url):
-            hint = f"; the request went through the proxy {proxy.address}: {proxy.remedy}"
+        hint = proxy_hint(self.base_url) or hint
         return ModelError(f"{self.spec.label}: {self.base_url} {problem}{hint}", transient=True)
 
     def _failure(self, error: Exception) -> ModelError:
@@ -150,15 +148,11 @@ class EndpointAddress:
         if status is None:
             cause = self._clean(str(error.__cause__ or error))
             return self._unreachable(f"cannot be reached ({cause})", "; is a server running there?")
-        proxy = proxy_of(self.base_url)
-        if status == 407 and proxy:
-            problem = f"the proxy {proxy.address} requires a user name and a password (407)"
-            return ModelError(f"{self.spec.label}: {problem}; add them to {proxy.variable}", status=407)
         if status == 401:
             problem = "requires a key" if self.secret is None else f"refused the key in {self.variable}"
             remedy = f"put a valid key in {self.variable}, in the environment or the .env file"
             return ModelError(f"{self.spec.label}: {self.base_url} {problem} (401); {remedy}", status=401)
-        by_proxy = f" (sent through the proxy {proxy.address} of {proxy.variable})" if proxy and status >= 500 else ""
+        by_proxy = proxy_hint(self.base_url) if status == 407 or status >= 500 else ""
         delay = retry_after(getattr(getattr(error, "response", None), "headers", {}))
         return self.refusal(status, getattr(error, "body", None), by_proxy, delay, str(error))
 
@@ -249,37 +243,19 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None
 
 
-@dataclass(frozen=True)
-class Proxy:
-    """A proxy: its address without credentials, the variable that names it, and the host of the request."""
-
-    address: str
-    variable: str
-    host: str
-
-    @property
-    def remedy(self) -> str:
-        """What to do if the proxy does not work."""
-        return f"check {self.variable}, or add {self.host} to NO_PROXY"
-
-
-def proxy_of(url: str) -> Proxy | None:
-    """Return the proxy that HTTP clients take from the environment for this URL; None for a direct connection."""
+def proxy_hint(url: str) -> str:
+    """Return a hint at the proxy that HTTP clients take from the environment for this URL; empty without one."""
     from urllib.request import getproxies, proxy_bypass
 
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    proxies = getproxies()
-    scheme = parts.scheme if parts.scheme in proxies else "all"
-    if scheme not in proxies or not proxies[scheme] or proxy_bypass(host):
-        return None
-    variable = next((name for name in os.environ if name.lower() == f"{scheme}_proxy"), f"the system's {scheme} proxy")
-    return Proxy(_without_credentials(proxies[scheme]), variable, host)
-
-
-def _without_credentials(address: str) -> str:
-    parts = urlsplit(address if "://" in address else f"http://{address}")
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    parts, proxies = urlsplit(url), getproxies()
+    address = proxies.get(parts.scheme) or proxies.get("all")
+    if not address or proxy_bypass(parts.hostname or ""):
+        return ""
+    address = address.rpartition("//")[2].rpartition("@")[2]  # without credentials
+    return (
+        f"; the request went through the proxy {address}: check {parts.scheme.upper()}_PROXY and ALL_PROXY, or add "
+        f"{parts.hostname} to NO_PROXY"
+    )
 
 
 # Headers with the remaining amount, the limit, and the time when the bucket is full again.

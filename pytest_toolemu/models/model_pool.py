@@ -15,7 +15,7 @@ from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.formats.yaml_document import closest
 from pytest_toolemu.models.batch_journal import BatchableModel
 from pytest_toolemu.models.batch_queue import Batches
-from pytest_toolemu.models.endpoint import Endpoint, EndpointAddress, RemoteModel, proxy_of
+from pytest_toolemu.models.endpoint import Endpoint, EndpointAddress, RemoteModel, proxy_hint
 from pytest_toolemu.models.pricing import Price, Prices
 from pytest_toolemu.models.retrying import LocalRateLimiter, RateLimiter, RetryingModel
 from pytest_toolemu.models.sdk_versions import import_failed, require_sdk
@@ -220,11 +220,9 @@ def _wrong_path(identity: Mapping[str, Any], listed: ModelError) -> str:
     hint = "" if url.endswith("/v1") else f"; such URLs usually end in /v1: try {root}/v1"
     if provider == "anthropic":
         protocol, hint = "Anthropic", "" if url == root else f"; try {root}"
-    proxy = proxy_of(url)
-    by_proxy = f"; the request went through the proxy {proxy.address}: {proxy.remedy}" if proxy else ""
     return (
         f"{provider}:{identity['name']}: {url} answered {answer} for its models and for completions, so no "
-        f"{protocol}-compatible API is available at this path{hint}{by_proxy}"
+        f"{protocol}-compatible API is available at this path{hint}{proxy_hint(url)}"
     )
 
 

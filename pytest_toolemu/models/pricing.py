@@ -127,19 +127,15 @@ class Prices:
         key = (*(str(identity.get(name)) for name in ("provider", "name", "base_url")), batch)
         if key not in self._known:
             listed = self.listing(identity)
-            self._known[key] = _price(listed, identity, batch) if listed else None
+            price = listed.price(identity) if listed else None
+            if listed and price and batch:
+                price = price.times(listed.batch.factor) if listed.batch else None
+            self._known[key] = price
         return self._known[key]
 
     def listing(self, identity: Mapping[str, Any]) -> PriceList | None:
         """Return the list that has the price of a model."""
         return next((each for each in self.lists if each.price(identity)), None)
-
-
-def _price(listed: PriceList, identity: Mapping[str, Any], batch: bool) -> Price | None:
-    price = listed.price(identity)
-    if price is None or not batch:
-        return price
-    return price.times(listed.batch.factor) if listed.batch else None
 
 
 @functools.cache

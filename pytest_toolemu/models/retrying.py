@@ -95,7 +95,10 @@ class RetryingModel(WrapperModel):
             spent += outcome.seconds
             delay = self._delay(failures + refusals, failure.retry_after)
             if failures == MAX_FAILURES or refusals == MAX_REFUSALS or spent + delay > MAX_SECONDS:
-                raise self._final(_given_up(failure, failures + refusals, spent))
+                message = f"{failure} (given up after {failures + refusals} attempts in {spent:.0f} s)"
+                raise self._final(
+                    ModelError(message, status=failure.status, transient=True, retry_after=failure.retry_after)
+                )
             _log.info("%s; attempt %d in %.1f s", failure, failures + refusals + 1, delay)
             with case_timer.paused(), case_timer.stalled(0.0):
                 await self._sleep(delay)
@@ -142,15 +145,6 @@ class _Pace:
 
 def _is_busy(error: ModelError) -> bool:
     return error.status in _BUSY and error.transient
-
-
-def _given_up(failure: ModelError, attempts: int, spent: float) -> ModelError:
-    return ModelError(
-        f"{failure} (given up after {attempts} attempts in {spent:.0f} s)",
-        status=failure.status,
-        transient=True,
-        retry_after=failure.retry_after,
-    )
 
 
 class RateLimiter(Protocol):

@@ -48,29 +48,19 @@ class SdkClient(Protocol):
 C = TypeVar("C", bound=SdkClient)
 
 
-class Closable(Protocol):
-    """An SDK's client."""
-
-    async def close(self) -> None:
-        """Close the connections."""
-
-
-Client = TypeVar("Client", bound=Closable)
-
-
-class ClientPool(Generic[Client]):
+class ClientPool(Generic[C]):
     """Clients created by ``make`` as needed; ``clock`` counts seconds.
 
     ``make`` gets the shared SSL context for the HTTP client's ``verify``.
     """
 
-    def __init__(self, make: Callable[[Any], Client], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, make: Callable[[Any], C], clock: Callable[[], float] = time.monotonic) -> None:
         self._make = make
         self._clock = clock
         self._pools = [_Pool(make(ssl_context()))]
 
     @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[Client]:
+    async def one(self) -> AsyncIterator[C]:
         """Lend the first client that has room for one more request."""
         pool = next((pool for pool in self._pools if pool.in_flight < REQUESTS_PER_CLIENT), None)
         if pool is None:
@@ -208,7 +198,7 @@ def ssl_context() -> ssl.SSLContext:
 
 
 @dataclass
-class _Pool(Generic[Client]):
-    client: Client
+class _Pool(Generic[C]):
+    client: C
     in_flight: int = 0
     used: float = 0.0

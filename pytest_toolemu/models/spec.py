@@ -88,21 +88,21 @@ def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
     refuse(text, "the model")
     if FALLBACK in text:
         raise UsageError(
-            f"{_shown(text)} names several models, but only one is possible here; only emulators, evaluators, "
+            f"{text!r} names several models, but only one is possible here; only emulators, evaluators, "
             f"builders, and users can have a fallback A{FALLBACK}B"
         )
     name, *urls = re.split(r"@(?=https?://)", text.strip(), maxsplit=1)
-    base_url = check_url(urls[0], f"the model {_shown(name)}") if urls else None
+    base_url = check_url(urls[0], f"the model {name!r}") if urls else None
     provider, colon, model = name.partition(":")
     if not colon or provider not in PROVIDERS:
         provider, model = provider_of(name) or "", name
     if "@" in model[1:] and base_url is None:
-        raise UsageError(f"{_shown(model.partition('@')[0])}: the base URL after @ must begin with http:// or https://")
+        raise UsageError(f"{model.partition('@')[0]!r}: the base URL after @ must begin with http:// or https://")
     if not provider or not model or re.search(r"\s", model):
         candidates = PROVIDERS if colon and not name.startswith("reference") else (*others, *_priced())
         hint = closest(name.partition(":")[0] if candidates is PROVIDERS else name, candidates)
         is_near = "did you mean" in hint and name.partition(":")[0] not in PROVIDERS
-        raise UsageError(f"{_shown(text)} does not name a model{hint if is_near else f'; {FORMS}'}")
+        raise UsageError(f"{text!r} does not name a model{hint if is_near else f'; {FORMS}'}")
     return ModelSpec(provider, model, base_url)
 
 
@@ -127,9 +127,5 @@ def check_url(url: str, source: str) -> str:
             "http(s)://host[:port][/path], and put the key in its own variable"
         )
     if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url.strip()):
-        raise UsageError(f"the base URL of {source} is {_shown(url)}; expected http(s)://host[:port][/path]")
+        raise UsageError(f"the base URL of {source} is {url!r}; expected http(s)://host[:port][/path]")
     return url.strip().rstrip("/")
-
-
-def _shown(text: str) -> str:
-    return repr(text)
