@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import calibrate, case_files, gates, judge, reports, slurm, ui, worlds
+from pytest_toolemu.cli import calibrate, case_files, judging, results, slurm, ui, worlds
 from pytest_toolemu.cli import serve as serve_commands
 from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.cli.drafting import complete, draft_checks, generate, review, vary
@@ -30,13 +30,13 @@ app.command("init", rich_help_panel=_EVERYDAY)(case_files.init)
 app.command("new", rich_help_panel=_EVERYDAY)(case_files.new)
 app.add_typer(imports.importers, name="import", rich_help_panel=_EVERYDAY)
 app.command("lint", rich_help_panel=_EVERYDAY)(case_files.lint)
-app.command("show", rich_help_panel=_EVERYDAY)(reports.show)
+app.command("show", rich_help_panel=_EVERYDAY)(results.show)
 app.command("ui", rich_help_panel=_EVERYDAY)(ui.ui)
-app.command("report", rich_help_panel=_EVERYDAY)(reports.report)
-app.command("compare", rich_help_panel=_EVERYDAY)(reports.compare)
-app.command("judge", rich_help_panel=_EVERYDAY)(judge.judge)
-app.command("gate", rich_help_panel=_EVERYDAY)(gates.gate)
-app.command("baseline", rich_help_panel=_EVERYDAY)(gates.baseline)
+app.command("report", rich_help_panel=_EVERYDAY)(results.report)
+app.command("compare", rich_help_panel=_EVERYDAY)(results.compare)
+app.command("judge", rich_help_panel=_EVERYDAY)(judging.judge)
+app.command("gate", rich_help_panel=_EVERYDAY)(results.gate)
+app.command("baseline", rich_help_panel=_EVERYDAY)(results.baseline)
 
 _ADVANCED = "Advanced"
 app.add_typer(generate.generate, name="generate", rich_help_panel=_ADVANCED)
@@ -51,7 +51,7 @@ app.command("worlds", rich_help_panel=_ADVANCED)(worlds.worlds)
 app.command("serve", rich_help_panel=_ADVANCED)(serve_commands.serve)
 app.command("connect", rich_help_panel=_ADVANCED)(serve_commands.connect)
 app.command("slurm", rich_help_panel=_ADVANCED)(slurm.slurm)
-app.command("merge", rich_help_panel=_ADVANCED)(reports.merge)
+app.command("merge", rich_help_panel=_ADVANCED)(results.merge)
 app.command("label", rich_help_panel=_ADVANCED)(calibrate.label)
 app.command("calibrate", rich_help_panel=_ADVANCED)(calibrate.calibrate)
 
