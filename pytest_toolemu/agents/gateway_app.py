@@ -51,18 +51,10 @@ class CaseGateway:
     """Answers the requests of one agent, as an ASGI application. ``base_urls`` are those of the providers."""
 
     def __init__(
-        self,
-        toolbox: Toolbox,
-        limit: Callable[[RemoteModel], Model],
-        base_urls: Mapping[str, str],
-        *,
-        replays_only: bool,
+        self, toolbox: Toolbox, base_urls: Mapping[str, str], limit: Callable[[RemoteModel], Model], replays_only: bool
     ) -> None:
         self._home = toolbox.settle()
-        self._toolbox = toolbox
-        self._limit = limit
-        self._replays_only = replays_only
-        self._base_urls = base_urls
+        self._toolbox, self._base_urls, self._limit, self._replays_only = toolbox, base_urls, limit, replays_only
         self._calls: set[asyncio.Task[Response]] = set()
         self._has_ended = False
 
@@ -74,9 +66,9 @@ class CaseGateway:
             return
         exchange = Exchange(request, send)
         response: Response | None
-        if call := request.model_call:
+        if request.model_call is not None:
             try:
-                response = await asyncio.wrap_future(self._home.submit(self._ask, call, exchange))
+                response = await asyncio.wrap_future(self._home.submit(self._ask, request, exchange))
             except (asyncio.CancelledError, RuntimeError):  # the loop of the case may be closed
                 response = _refusal(503, "the case has ended")
         elif self._replays_only:
@@ -109,7 +101,7 @@ class CaseGateway:
         url = self._base_urls[provider]
         return PassedRequest(received.method, provider, url, target, dict(received.headers), body)
 
-    async def _ask(self, call: PassedCall, exchange: Exchange) -> Response:
+    async def _ask(self, request: PassedRequest, exchange: Exchange) -> Response:
         """Ask the model on the loop of the case; return the response unless one was passed on.
 
         Failures that are not the agent's end its turn.
@@ -120,8 +112,8 @@ class CaseGateway:
         self._calls.add(task)
         toolbox = self._toolbox
         try:
-            model = self._limit(PassedModel(call, exchange))
-            reply = await ask(model, "agent", toolbox.trajectory.ledger, call.messages)
+            model = self._limit(PassedModel(request, exchange))
+            reply = await ask(model, "agent", toolbox.trajectory.ledger, request.messages)
         except (NotRunError, ReplayMissError) as error:
             toolbox.stop(error)
             return _refusal(503, str(error))
@@ -143,10 +135,10 @@ class CaseGateway:
 class PassedModel:
     """The model that a program asks, for one request: the response goes to the program while it arrives."""
 
-    def __init__(self, call: PassedCall, exchange: Exchange) -> None:
+    def __init__(self, request: PassedRequest, exchange: Exchange) -> None:
         self._exchange = exchange
         self._quotas: tuple[Quota | None, Quota | None] = (None, None)
-        address = call.address
+        address = request.address
         self.rate_limit_key = address.rate_limit_key
         self.label = address.spec.label
         self.identity: dict[str, Any] = {
@@ -246,19 +238,13 @@ class Exchange:
         self.is_complete = True
         return bytes(body)
 
-    def _redirection(self, location: str) -> str:
-        """Say where a redirect leads. The program does not get it: it would send its key there."""
-        request = self._request
-        url, variable = urljoin(request.url, location), f"{request.provider.upper()}_BASE_URL"
-        if url.endswith(request.target):
-            base_url = url.removesuffix(request.target)
-            return f"{request.base_url} redirects to {base_url}; set {variable} to that address"
-        return f"{request.url} redirects to {truncated(url.partition('?')[0], _SHOWN)}; correct {variable}"
-
     async def _refused(self, response: httpx2.Response, label: str) -> ModelError:
         status, headers = response.status_code, response.headers
         if location := headers.get("location") if status in _REDIRECTS else None:
-            return ModelError(f"{label}: {self._redirection(location)}", status=status)
+            # The program does not get it: it would send its key there.
+            url = truncated(urljoin(self._request.url, location).partition("?")[0], _SHOWN)
+            remedy = f"correct {self._request.provider.upper()}_BASE_URL"
+            return ModelError(f"{label}: {self._request.url} redirects to {url}; {remedy}", status=status)
         body = (await response.aread())[:_MAX_BODY]
         passed = {name: value for name, value in headers.items() if name.encode() not in _NOT_RELAYED}
         self.failure = Response(body, status, passed)
@@ -309,9 +295,9 @@ class PassedRequest:
         """The headers without those that concern the connection of the program only."""
         return {name: value for name, value in self.headers.items() if name not in _NOT_PASSED}
 
-    @property
-    def model_call(self) -> PassedCall | None:
-        """The request as a model call; None if it is something else, such as a list of models."""
+    @functools.cached_property
+    def model_call(self) -> dict[str, Any] | None:
+        """The JSON body of a request to a model; None if it is something else, such as a list of models."""
         path = self.target.partition("?")[0].rstrip("/")
         if self.method != "POST" or path.rpartition("/")[2] not in _MODEL_CALLS:
             return None
@@ -320,30 +306,23 @@ class PassedRequest:
         except (ValueError, RecursionError):
             return None
         is_call = isinstance(content, dict) and isinstance(content.get("model"), str) and bool(content["model"].strip())
-        return PassedCall(self, content) if is_call else None
-
-
-@dataclass(frozen=True)
-class PassedCall:
-    """A request to a model. ``content`` is its JSON body."""
-
-    request: PassedRequest
-    content: dict[str, Any]
+        return content if is_call else None
 
     @property
     def address(self) -> EndpointAddress:
         """The provider, the model, and the credential of the program, which share a rate limit."""
-        headers = self.request.headers
+        headers, content = self.headers, self.model_call or {}
         secret = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
-        spec = ModelSpec(self.request.provider, printable(self.content["model"]))
-        return EndpointAddress(spec, self.request.base_url, _KEYS[self.request.provider], secret or None)
+        spec = ModelSpec(self.provider, printable(content["model"]))
+        return EndpointAddress(spec, self.base_url, _KEYS[self.provider], secret or None)
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The turns of the conversation, after a message with everything else, such as tools and parameters."""
-        rest = {name: value for name, value in self.content.items() if name not in _CONVERSATION}
-        turns = [turn for name in _CONVERSATION for turn in _turns(self.content.get(name))]
-        parameters = _json_text({"path": self.request.target, **rest})
+        content = self.model_call or {}
+        rest = {name: value for name, value in content.items() if name not in _CONVERSATION}
+        turns = [turn for name in _CONVERSATION for turn in _turns(content.get(name))]
+        parameters = _json_text({"path": self.target, **rest})
         return (Message(role="system", content=parameters), *map(_message, turns))
 
 

@@ -36,7 +36,7 @@ from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.scheduling.event_loop import CaseLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from types import TracebackType
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -89,10 +89,17 @@ class LocalServer:
         self.loop = CaseLoop("toolemu-serve")
         self._apps: dict[str, ASGIApp] = {}
         self._ports: dict[int, FixedPort] = {}
-        self._tools = _tool_sessions()
+        self.sessions = _tool_sessions()
         listener = socket.create_server((_HOST, 0), backlog=512)
         self._url = f"http://{_HOST}:{listener.getsockname()[1]}"
         self.loop.run(self._start(listener))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on to the application of its path."""
+        app = self._apps.get(scope["path_params"]["token"])
+        ended = "no case is served at this address, which is valid only until its case ends"
+        with contextlib.suppress(ClientDisconnect):
+            await (app or json_error(404, ended))(scope, receive, send)
 
     def open(self, app: ASGIApp) -> str:
         """Serve an application below a random path, and return its URL."""
@@ -103,10 +110,6 @@ class LocalServer:
     def close(self, url: str) -> None:
         """Serve the application at this URL no longer."""
         self._apps.pop(url.rpartition("/")[2], None)
-
-    def open_tools(self, tools: ServedTools) -> str:
-        """Serve the tools of a case over MCP, and return their URL."""
-        return f"{self.open(McpEndpoint(tools, self._tools))}/mcp"
 
     async def open_port(self, port: int, trace: str, tools: ServedTools) -> FixedPort:
         """Serve tools at a port as soon as it is free, or beside the other cases of this process with a trace."""
@@ -121,10 +124,10 @@ class LocalServer:
             else:
                 opened = FixedPort(port, listener)
                 if not trace:
-                    opened.cases[trace] = McpEndpoint(tools, self._tools)
+                    opened.cases[trace] = tools
                     return opened
                 self._ports[port] = opened
-        self._ports[port].cases[trace] = McpEndpoint(tools, self._tools)
+        self._ports[port].cases[trace] = tools
         return self._ports[port]
 
     async def close_port(self, fixed: FixedPort, trace: str) -> None:
@@ -141,24 +144,10 @@ class LocalServer:
         await started.wait()
 
     async def _serve(self, listener: socket.socket, started: asyncio.Event) -> None:
-        app = Starlette(routes=[Route("/{token}/{rest:path}", _Dispatcher(self._apps))])
-        async with self._tools.run():
+        app = Starlette(routes=[Route("/{token}/{rest:path}", self)])
+        async with self.sessions.run():
             started.set()  # the system accepts connections to the port already
             await uvicorn.Server(uvicorn.Config(app, **_CONFIG)).serve([listener])
-
-
-class _Dispatcher:
-    """Passes a request on to the application of its path. A class, so that Starlette takes it for an application."""
-
-    def __init__(self, apps: Mapping[str, ASGIApp]) -> None:
-        self._apps = apps
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._apps.get(scope["path_params"]["token"])
-        if app is None:
-            app = json_error(404, "no case is served at this address, which is valid only until its case ends")
-        with contextlib.suppress(ClientDisconnect):
-            await app(scope, receive, send)
 
 
 class FixedPort:
@@ -166,7 +155,7 @@ class FixedPort:
 
     def __init__(self, port: int, listener: socket.socket) -> None:
         self.port = port
-        self.cases: dict[str, McpEndpoint] = {}
+        self.cases: dict[str, ServedTools] = {}
         self._server = uvicorn.Server(uvicorn.Config(Starlette(routes=[Route("/mcp", self)]), **_CONFIG))
         self._serving = asyncio.create_task(self._server.serve([listener]))
 
@@ -188,59 +177,8 @@ class FixedPort:
             "of the call is unknown; make the service pass the header on, or remove passes_traceparent"
         )
         for case in self.cases.values():
-            case.tools.fail(InconclusiveError(message))
+            case.toolbox.stop(InconclusiveError(message))
         return json_error(400, message)
-
-
-class McpEndpoint:
-    """The tools of one case as a stateless MCP server. It notices if a client does not wait for an answer."""
-
-    def __init__(self, tools: ServedTools, sessions: StreamableHTTPSessionManager) -> None:
-        self.tools = tools
-        self._sessions = sessions
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one message."""
-        request = Request(scope, receive)
-        if request.method != "POST":  # the other methods belong to streams and sessions, which servers need not have
-            await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
-            return
-        body = await body_of(request, MAX_MESSAGE)
-        if body is None:
-            message = (
-                f"the MCP client of the agent sent a message of more than {MAX_MESSAGE:,} bytes, which cannot be read, "
-                "so a tool call may be missing; let the agent send shorter arguments"
-            )
-            self.tools.fail(InconclusiveError(message))
-            await json_error(413, message)(scope, receive, send)
-            return
-        sent = _parsed(body)
-        if sent.get("method") == "notifications/cancelled" and isinstance(sent.get("params"), dict):
-            self.tools.give_up(sent["params"].get("requestId"), "the MCP client of the agent canceled the request")
-        await self._answer(scope, body, receive, send)
-
-    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        begun = asyncio.Event()  # which also identifies the call, as several clients may use the same IDs
-
-        async def replay() -> Message:
-            return messages.pop() if messages else await receive()
-
-        async def watched(message: Message) -> None:
-            begun.set()
-            await send(message)
-
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            if not begun.is_set():
-                self.tools.give_up(begun, "the MCP client of the agent hung up")
-
-        watching = asyncio.create_task(watch())
-        try:
-            await self._sessions.asgi_app({**scope, _TOOLS: self.tools, _EXCHANGE: begun}, replay, watched)
-        finally:
-            watching.cancel()
 
 
 @dataclass(frozen=True)
@@ -259,10 +197,13 @@ class PendingCall:
 
 
 class ServedTools:
-    """The tools of a case. All methods but those of the context manager run on the loop of the server."""
+    """The tools of one case as a stateless MCP server. It notices if a client does not wait for an answer.
+
+    All methods but those of the context manager run on the loop of the server.
+    """
 
     def __init__(self, toolbox: Toolbox, server: LocalServer) -> None:
-        self._toolbox = toolbox
+        self.toolbox = toolbox
         self._server = server
         self._pending: list[PendingCall] = []
         self._error: InconclusiveError | None = None
@@ -270,19 +211,19 @@ class ServedTools:
         self._is_used = False
 
     def __enter__(self) -> str:
-        self._home = self._toolbox.settle()
-        self._url = self._server.open_tools(self)
-        return self._url
+        self._home = self.toolbox.settle()
+        self._url = self._server.open(self)
+        return f"{self._url}/mcp"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.close(self._url.removesuffix("/mcp"))
+        self._server.close(self._url)
         inconclusive = self._server.loop.run(self._close())
-        if not (self._is_used or self._toolbox.trajectory.steps) and not isinstance(error, Exception):
-            self._toolbox.trajectory.agent_warning = UNUSED
-        if error is None and inconclusive is not None and self._toolbox.turn_error is None:
-            self._toolbox.stop(inconclusive)
+        if not (self._is_used or self.toolbox.trajectory.steps) and not isinstance(error, Exception):
+            self.toolbox.trajectory.agent_warning = UNUSED
+        if error is None and inconclusive is not None and self.toolbox.turn_error is None:
+            self.toolbox.stop(inconclusive)
             raise inconclusive
 
     async def __aenter__(self) -> str:
@@ -292,6 +233,49 @@ class ServedTools:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, trace)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one message of a client."""
+        request = Request(scope, receive)
+        if request.method != "POST":  # the other methods belong to streams and sessions, which servers need not have
+            await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
+            return
+        body = await body_of(request, MAX_MESSAGE)
+        if body is None:
+            message = (
+                f"the MCP client of the agent sent a message of more than {MAX_MESSAGE:,} bytes, which cannot be read, "
+                "so a tool call may be missing; let the agent send shorter arguments"
+            )
+            self.toolbox.stop(InconclusiveError(message))
+            await json_error(413, message)(scope, receive, send)
+            return
+        sent = _parsed(body)
+        if sent.get("method") == "notifications/cancelled" and isinstance(sent.get("params"), dict):
+            self._give_up(sent["params"].get("requestId"), "the MCP client of the agent canceled the request")
+        await self._answer(scope, body, receive, send)
+
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        begun = asyncio.Event()  # which also identifies the call, as several clients may use the same IDs
+
+        async def replay() -> Message:
+            return messages.pop() if messages else await receive()
+
+        async def watched(message: Message) -> None:
+            begun.set()
+            await send(message)
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            if not begun.is_set():
+                self._give_up(begun, "the MCP client of the agent hung up")
+
+        watching = asyncio.create_task(watch())
+        try:
+            await self._server.sessions.asgi_app({**scope, _TOOLS: self, _EXCHANGE: begun}, replay, watched)
+        finally:
+            watching.cancel()
 
     def descriptions(self) -> list[dict[str, Any]]:
         """Return the tools as in the result of ``tools/list``.
@@ -305,7 +289,7 @@ class ServedTools:
     def _descriptions(self) -> list[dict[str, Any]]:
         return [
             {"name": tool.name, "description": tool.description, "inputSchema": tool.parameters}
-            for tool in self._toolbox.tools
+            for tool in self.toolbox.tools
         ]
 
     async def call(self, signs: tuple[Any, ...], name: str, arguments: Any) -> dict[str, Any]:
@@ -335,26 +319,22 @@ class ServedTools:
     async def _execute(self, name: str, arguments: Any) -> dict[str, Any] | None:
         """Return the result of a call, on the loop of the case; None if the agent's turn has ended."""
         try:
-            return await self._toolbox.call(name, arguments)
+            return await self.toolbox.call(name, arguments)
         except (AgentStopped, Exception):  # the toolbox keeps it, and an agent must not read the errors of the emulator
             return None
 
-    def give_up(self, sign: Any, event: str) -> None:
+    def _give_up(self, sign: Any, event: str) -> None:
         """End the call with this sign, whose client does not wait for its answer any longer."""
         for call in self._pending:
             if sign in call.signs:
-                if not (self._is_closed or self._toolbox.turn_error or self._error):
+                if not (self._is_closed or self.toolbox.turn_error or self._error):
                     self._error = call.error(event)
                     asyncio.get_running_loop().call_later(HANG_UP_GRACE, self._stop, self._error)
                 call.result.cancel()
 
-    def fail(self, error: Exception) -> None:
-        """End the turn of the agent because of an error of the server."""
-        self._toolbox.stop(error)
-
     def _stop(self, error: InconclusiveError) -> None:
         if not self._is_closed:
-            self._toolbox.stop(error)
+            self.toolbox.stop(error)
 
     async def _close(self) -> InconclusiveError | None:
         """Cancel the calls that are being answered; return the error of one that the agent did not wait for."""
@@ -376,7 +356,7 @@ def _tool_sessions() -> StreamableHTTPSessionManager:
         try:
             yield tools
         except Exception as error:
-            tools.fail(error)
+            tools.toolbox.stop(error)
             raise
 
     async def listed(context: Any, _: Any) -> Any:

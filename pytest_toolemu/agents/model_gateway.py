@@ -43,7 +43,7 @@ async def passed_on(toolbox: Toolbox, rules: SessionRules) -> AsyncIterator[dict
     server = started_server()
     from pytest_toolemu.agents.gateway_app import PATHS, CaseGateway
 
-    gateway = CaseGateway(toolbox, rules.limit, _base_urls(), replays_only=rules.replays_only)
+    gateway = CaseGateway(toolbox, _base_urls(), rules.limit, rules.replays_only)
     url = server.open(gateway)
     try:
         yield {variable: url + PATHS[provider] for provider, variable in _VARIABLES.items()}

@@ -228,7 +228,10 @@ def test_a_provider_that_cannot_be_reached_is_not_the_failure_of_the_agent(provi
 @pytest.mark.parametrize(
     ("location", "shown"),
     [
-        ("/v2/chat/completions", "{url}/v1 redirects to {url}/v2; set OPENAI_BASE_URL to that address"),
+        (
+            "/v2/chat/completions",
+            "{url}/v1/chat/completions redirects to {url}/v2/chat/completions; correct OPENAI_BASE_URL",
+        ),
         ("/login?state=1", "{url}/v1/chat/completions redirects to {url}/login; correct OPENAI_BASE_URL"),
     ],
 )
