@@ -49,3 +49,17 @@ def counter_of(toolbox: Toolbox, create: Callable[[Toolbox], Counter]) -> Counte
     """
     counters: WeakKeyDictionary[Toolbox, Counter] = _COUNTERS
     return counters.setdefault(toolbox, create(proxy(toolbox)))
+
+
+class OnceCounter:
+    """Tells which responses of models have not been counted yet, as several hooks may receive one."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self.toolbox = toolbox
+        self._seen: dict[Any, tuple[object, Any]] = {}
+
+    def is_first(self, response: Any, key: Any = None) -> bool:
+        """Return whether this is the first time. Without a key, the object is what identifies a response."""
+        mark = object()
+        # Responses are not hashable, and an ID is unique while its object exists.
+        return self._seen.setdefault(id(response) if key is None else key, (mark, response))[0] is mark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, counter_of, option_name
+from pytest_toolemu.agents.adapters import AnyToolbox, OnceCounter, awaitable, counter_of, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.core.toolkit import provider_name
 from pytest_toolemu.errors import MissingToolError
@@ -38,7 +38,7 @@ def emulated(toolbox: AnyToolbox) -> Any:
     from google.adk.plugins import BasePlugin
 
     box = awaitable(toolbox)
-    counter = counter_of(box, LlmResponseCounter)
+    counter = counter_of(box, OnceCounter)
     replacements = _tools(box)
 
     class EmulatedToolsPlugin(BasePlugin):
@@ -63,7 +63,7 @@ def emulated(toolbox: AnyToolbox) -> Any:
             return await box.call(tool.name, tool_args)
 
         async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
-            counter.count(callback_context.get_invocation_context().agent, llm_response)
+            _count(counter, callback_context.get_invocation_context().agent, llm_response)
 
     return EmulatedToolsPlugin("toolemu")
 
@@ -72,29 +72,20 @@ def usage(toolbox: AnyToolbox) -> Any:
     """Return a plugin that counts tokens, for ``App(plugins=[...])``. ``emulated`` counts without it."""
     from google.adk.plugins import BasePlugin
 
-    counter = counter_of(awaitable(toolbox), LlmResponseCounter)
+    counter = counter_of(awaitable(toolbox), OnceCounter)
 
     class TokenCountingPlugin(BasePlugin):
         async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
-            counter.count(callback_context.get_invocation_context().agent, llm_response)
+            _count(counter, callback_context.get_invocation_context().agent, llm_response)
 
     return TokenCountingPlugin("toolemu_usage")
 
 
-class LlmResponseCounter:
-    """Reports the tokens of responses, of each only once, even if several plugins receive it."""
-
-    def __init__(self, toolbox: Toolbox) -> None:
-        self._toolbox = toolbox
-        self._responses: dict[int, Any] = {}  # responses are not hashable, and an ID is unique while its object exists
-
-    def count(self, agent: Any, response: Any) -> None:
-        """Report the tokens of a complete response. Raise AgentStopped at the limit on tokens."""
-        tokens = response.usage_metadata
-        if tokens is None or response.partial or id(response) in self._responses:
-            return
-        self._responses[id(response)] = response
-        self._toolbox.used(
+def _count(counter: OnceCounter, agent: Any, response: Any) -> None:
+    """Report the tokens of a complete response. Raise AgentStopped at the limit on tokens."""
+    tokens = response.usage_metadata
+    if tokens is not None and not response.partial and counter.is_first(response):
+        counter.toolbox.used(
             _model_name(agent),
             input=(tokens.prompt_token_count or 0) + (tokens.tool_use_prompt_token_count or 0),
             output=(tokens.candidates_token_count or 0) + (tokens.thoughts_token_count or 0),

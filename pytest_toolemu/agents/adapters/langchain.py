@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, counter_of, is_error, option_name
+from pytest_toolemu.agents.adapters import (
+    AnyToolbox,
+    OnceCounter,
+    awaitable,
+    counter_of,
+    is_error,
+    option_name,
+)
 from pytest_toolemu.core.messages import ToolSpec
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.formats.compact_json import compact_json
@@ -118,44 +124,33 @@ def usage(toolbox: AnyToolbox) -> Any:
     """Return a callback that counts tokens, for ``graph.ainvoke(state, {"callbacks": [...]})``."""
     from langchain_core.callbacks import BaseCallbackHandler
 
-    counter = counter_of(awaitable(toolbox), RequestCounter)
+    counter = counter_of(awaitable(toolbox), OnceCounter)
 
     class TokenCounter(BaseCallbackHandler):
         run_inline = True  # in a thread, the exception of a limit would be lost
 
         def on_llm_end(self, response: Any, *, run_id: Any, **_: Any) -> None:
-            counter.count(run_id, response)
+            if counter.is_first(response, run_id):
+                _count(counter.toolbox, response)
 
     return TokenCounter()
 
 
-class RequestCounter:
-    """Reports the tokens of requests, of each only once, even if several callbacks are told about it."""
-
-    def __init__(self, toolbox: Toolbox) -> None:
-        self._toolbox = toolbox
-        self._counted: set[Any] = set()
-        self._lock = threading.Lock()
-
-    def count(self, run_id: Any, response: Any) -> None:
-        """Report the tokens of a response. Raise AgentStopped at the limit on tokens."""
-        with self._lock:
-            if run_id in self._counted:
-                return
-            self._counted.add(run_id)
-        for generations in response.generations:
-            # All candidates of a request carry the tokens of the whole request.
-            message = getattr(generations[0], "message", None) if generations else None
-            if message is not None and (tokens := getattr(message, "usage_metadata", None)):
-                details = tokens.get("input_token_details") or {}
-                metadata = message.response_metadata
-                self._toolbox.used(
-                    option_name(metadata.get("model_provider"), metadata.get("model_name")),
-                    input=tokens["input_tokens"],
-                    output=tokens["output_tokens"],
-                    cached=details.get("cache_read") or 0,
-                    cache_written=details.get("cache_creation") or 0,
-                )
+def _count(toolbox: Toolbox, response: Any) -> None:
+    """Report the tokens of a response. Raise AgentStopped at the limit on tokens."""
+    for generations in response.generations:
+        # All candidates of a request carry the tokens of the whole request.
+        message = getattr(generations[0], "message", None) if generations else None
+        if message is not None and (tokens := getattr(message, "usage_metadata", None)):
+            details = tokens.get("input_token_details") or {}
+            metadata = message.response_metadata
+            toolbox.used(
+                option_name(metadata.get("model_provider"), metadata.get("model_name")),
+                input=tokens["input_tokens"],
+                output=tokens["output_tokens"],
+                cached=details.get("cache_read") or 0,
+                cache_written=details.get("cache_creation") or 0,
+            )
 
 
 def _wait(toolbox: Toolbox, name: str, arguments: Any) -> dict[str, Any]:

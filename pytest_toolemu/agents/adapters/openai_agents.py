@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, counter_of, option_name
+from pytest_toolemu.agents.adapters import AnyToolbox, OnceCounter, awaitable, counter_of, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.settings import OFFICIAL_URLS
@@ -34,31 +34,22 @@ def usage(toolbox: AnyToolbox) -> Any:
     """Return hooks that count tokens, for ``Runner.run(..., hooks=...)``. Copies of ``emulated`` count without them."""
     from agents import RunHooks
 
-    counter = counter_of(awaitable(toolbox), ResponseCounter)
+    counter = counter_of(awaitable(toolbox), OnceCounter)
 
     class CountingRunHooks(RunHooks[Any]):
         async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
             del context
-            counter.count(agent, response)
+            _count(counter, agent, response)
 
     return CountingRunHooks()
 
 
-class ResponseCounter:
-    """Reports the tokens of responses, of each only once, even if several hooks receive it."""
-
-    def __init__(self, toolbox: Toolbox) -> None:
-        self._toolbox = toolbox
-        self._responses: dict[int, Any] = {}  # responses are not hashable, and an ID is unique while its object exists
-
-    def count(self, agent: Any, response: Any) -> None:
-        """Report the tokens of a response. Raise AgentStopped at the limit on tokens."""
-        if id(response) in self._responses:
-            return
-        self._responses[id(response)] = response
+def _count(counter: OnceCounter, agent: Any, response: Any) -> None:
+    """Report the tokens of a response. Raise AgentStopped at the limit on tokens."""
+    if counter.is_first(response):
         tokens = response.usage
         details = getattr(tokens, "input_tokens_details", None)
-        self._toolbox.used(
+        counter.toolbox.used(
             _model_name(agent.model),
             input=tokens.input_tokens,
             output=tokens.output_tokens,
@@ -96,7 +87,7 @@ class _AgentCopies:
         replaced = agent.clone(
             tools=list((self._tools | own_tools if agent.mcp_servers else own_tools).values()),
             mcp_servers=[],
-            hooks=_counting_hooks(agent.hooks, counter_of(self._toolbox, ResponseCounter)),
+            hooks=_counting_hooks(agent.hooks, counter_of(self._toolbox, OnceCounter)),
         )
         self._copies[id(agent)] = (agent, replaced)  # the agent too, so that no other one gets its ID
         replaced.handoffs = [self._handoff(handoff) for handoff in agent.handoffs]
@@ -116,13 +107,13 @@ class _AgentCopies:
         return replaced
 
 
-def _counting_hooks(hooks: Any, counter: ResponseCounter) -> Any:
+def _counting_hooks(hooks: Any, counter: OnceCounter) -> Any:
     """Return hooks of an agent that count tokens, and call the hooks that the agent has."""
     from agents import AgentHooks
 
     class CountingAgentHooks(AgentHooks[Any]):
         async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
-            counter.count(agent, response)
+            _count(counter, agent, response)
             if hooks is not None:
                 await hooks.on_llm_end(context, agent, response)
 
