@@ -162,36 +162,20 @@ def _pair_problems(file: AgentFile) -> Iterator[tuple[Loc, str]]:
 def _combinations(file: AgentFile, kind: str) -> Iterator[tuple[bool, Loc, str]]:
     """Yield whether keys are missing or do not fit together, with the place and the message."""
     names = names_in(file.body)
-    yield (
-        kind == "url" and file.answer is None,
-        ("url", KEY),
-        "'answer' is missing: the path of the answer in the service's JSON, such as answer: reply.text",
-    )
-    yield (
-        kind == "url" and "task" not in names,
-        ("body" if file.body is not None else "url", KEY),
-        '\'body\' must contain the placeholder {task}, such as body: {message: "{task}", tools: "{mcp_url}"}',
-    )
-    yield (
-        kind == "responses" and file.model is None,
-        ("responses", KEY),
-        "'model' is missing: the model to ask for, such as model: gpt-4o",
-    )
-    yield (
-        file.keeps_session and "session" not in names,
-        ("keeps_session", KEY),
-        "'keeps_session' needs the placeholder {session} in 'body'",
-    )
-    yield (
-        file.passes_traceparent and file.tools_port is None,
-        ("passes_traceparent", KEY),
-        "'passes_traceparent' needs 'tools_port': otherwise, each case has an address of its own; remove it",
-    )
-    yield (
-        kind == "command" and file.usage is not None and file.answer is None,
-        ("usage", KEY),
-        "'usage' needs 'answer': the command must print JSON",
-    )
+    yield kind == "url" and file.answer is None, ("url", KEY), _NO_ANSWER
+    yield kind == "url" and "task" not in names, ("url" if file.body is None else "body", KEY), _NO_TASK
+    yield kind == "responses" and file.model is None, ("responses", KEY), _NO_MODEL
+    yield file.keeps_session and "session" not in names, ("keeps_session", KEY), _NO_SESSION
+    yield file.passes_traceparent and file.tools_port is None, ("passes_traceparent", KEY), _NO_PORT
+    is_text = kind == "command" and file.answer is None
+    yield is_text and file.usage is not None, ("usage", KEY), "'usage' needs 'answer': the command must print JSON"
+
+
+_NO_ANSWER: Final = "'answer' is missing: the path of the answer in the service's JSON, such as answer: reply.text"
+_NO_TASK: Final = '\'body\' must contain the placeholder {task}, such as body: {message: "{task}", tools: "{mcp_url}"}'
+_NO_MODEL: Final = "'model' is missing: the model to ask for, such as model: gpt-4o"
+_NO_SESSION: Final = "'keeps_session' needs the placeholder {session} in 'body'"
+_NO_PORT: Final = "'passes_traceparent' needs 'tools_port': otherwise, each case has an address of its own; remove it"
 
 
 def _url_problem(url: str) -> str:

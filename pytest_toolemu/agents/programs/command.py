@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -38,6 +39,8 @@ _SHOWN_LOG: Final = 600
 # Longer values make the start of any program fail; such a task is on standard input all the same.
 _LONGEST_VARIABLE: Final = 100_000
 _LOOPBACK: Final = ("127.0.0.1", "localhost")
+# An interpreter whose first argument is a script.
+_SCRIPT: Final = re.compile(r"(?:.*/)?(?:python|node|bun|ruby|sh|bash)[\d.]* [^ ]+\.(?:py|[mc]?js|ts|rb|sh)")
 
 
 @dataclass(frozen=True)
@@ -164,21 +167,9 @@ def _check_program(words: tuple[str, ...], folder: Path, source: str) -> None:
         fix = "make it executable (chmod +x)" if Path(path).is_file() else "check its name, or add its folder to PATH"
         raise UsageError(f"agent {source!r}: there is no program {program!r}; {fix}")
     script = words[1] if len(words) > 1 else ""
-    is_script = Path(script).suffix in _SCRIPTS.get(Path(program).name.rstrip("0123456789."), ())
-    if is_script and not names_in(script) and not (folder / script).is_file():
+    if _SCRIPT.fullmatch(f"{program} {script}") and not names_in(script) and not (folder / script).is_file():
         place = "the current folder" if source.startswith(COMMAND) else "the folder that their file names"
         raise UsageError(f"agent {source!r}: there is no file {script!r} in {folder}; commands run in {place}")
-
-
-_SCRIPTS: Final = {
-    "python": (".py",),
-    "node": (".js", ".mjs", ".cjs", ".ts"),
-    "bun": (".js", ".ts"),
-    "ruby": (".rb",),
-    "sh": (".sh",),
-    "bash": (".sh",),
-}
-"""The suffixes of the scripts that an interpreter runs if they are its first argument."""
 
 
 def _mcp_config(home: Path, url: str) -> str:
