@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from pytest_toolemu.cli.common import err, out
+from pytest_toolemu.cli.common import err, out, split_commas
 from pytest_toolemu.cli.judging import (
     BatchOption,
     EstimateOption,
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 LabelFiles = Annotated[
-    list[Path] | None, typer.Option("--labels", help="Label files written by people, .jsonl or .csv; may be repeated.")
+    list[Path] | None,
+    typer.Option("--labels", callback=split_commas, help="Label files of people (.jsonl, .csv), separated by commas."),
 ]
 
 

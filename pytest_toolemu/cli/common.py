@@ -28,6 +28,11 @@ out = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
+def split_commas(values: list[Any] | None) -> list[Any] | None:
+    """Return the values of a list option, in which commas separate values as well."""
+    return values and [type(value)(part.strip()) for value in values for part in str(value).split(",") if part.strip()]
+
+
 def command_settings(options: dict[str, Any], implied: Mapping[str, Any] | None = None) -> Settings:
     """Return the settings from these options, the environment, and ``.env``; warn of unknown variables.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from pytest_toolemu.cli.common import Job, command_settings, err, out, run_concurrently, with_components
+from pytest_toolemu.cli.common import Job, command_settings, err, out, run_concurrently, split_commas, with_components
 from pytest_toolemu.cli.session_folders import Sessions
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
@@ -43,7 +43,8 @@ Evaluators = Annotated[
     typer.Option(
         "--evaluator",
         metavar="SPEC",
-        help="A model as judge, a fallback 'A|B', a cascade 'checks then A then B', or checks; may be repeated.",
+        callback=split_commas,
+        help="Judges, separated by commas: a model, a fallback 'A|B', a cascade 'checks then A then B', or checks.",
     ),
 ]
 BatchOption = Annotated[

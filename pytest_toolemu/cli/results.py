@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pytest_toolemu.cli.common import err, out
+from pytest_toolemu.cli.common import err, out, split_commas
 from pytest_toolemu.cli.session_folders import OptionalSessions, Session, Sessions, note_superseded, session_folder
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
@@ -21,6 +21,19 @@ if TYPE_CHECKING:
     from pytest_toolemu.sessions.manifest_records import Manifest
 
 
+CalibrationFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--calibration", callback=split_commas, help="Files of 'toolemu calibrate', separated by commas."),
+]
+Gates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gate",
+        callback=split_commas,
+        help="Gate files or expressions, separated by commas; toolemu gate defaults to those of the sessions.",
+    ),
+]
+
 _BATCH: Final = 1000
 """Lines of a transcript that are printed together."""
 
@@ -28,12 +41,11 @@ _BATCH: Final = 1000
 def report(
     results: Sessions,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="html (default), md, json, csv; may be repeated.")
+        list[str] | None,
+        typer.Option("--format", callback=split_commas, help="html (default), md, json, csv, separated by commas."),
     ] = None,
     to: Annotated[Path | None, typer.Option(help="Folder for the reports; default: the first session.")] = None,
-    gates: Annotated[
-        list[str] | None, typer.Option("--gate", help="Gate file or expression whose decision the report shows.")
-    ] = None,
+    gates: Gates = None,
     calibration: CalibrationFiles = None,
 ) -> None:
     """Write one report for all given sessions, as report.FORMAT."""
@@ -43,7 +55,7 @@ def report(
     from pytest_toolemu.sessions.stored_decision import missing_runs
     from pytest_toolemu.settings import FORMATS
 
-    names = [name.strip() for text in formats or ["html"] for name in text.split(",")]
+    names = formats or ["html"]
     for name in names:
         if name not in FORMATS:
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
@@ -258,8 +270,8 @@ def merge(
         Path, typer.Option(help="Folder of the merged session; it replaces the result of an earlier merge.")
     ],
     without: Annotated[
-        list[int] | None, typer.Option(help="Number of a shard that may be missing or incomplete; may be repeated.")
-    ] = None,
+        str, typer.Option(metavar="NUMBERS", help="Shards that may be missing or incomplete, separated by commas.")
+    ] = "",
 ) -> None:
     """Join sessions of the same configuration, such as the shards of a session, into one session.
 
@@ -273,7 +285,10 @@ def merge(
     from pytest_toolemu.sessions.merge_sessions import merge_sessions
     from pytest_toolemu.sessions.reader import manifest_of
 
-    merged = merge_sessions(folders, into, without or ())
+    numbers = [part.strip() for part in without.split(",") if part.strip()]
+    if wrong := [part for part in numbers if not part.isdecimal()]:
+        raise UsageError(f"--without: {wrong[0]!r} is not the number of a shard; write numbers such as 3,7")
+    merged = merge_sessions(folders, into, list(map(int, numbers)))
     summaries = summarize_agents(merged.runs)
     for line in agent_table(summaries, out.width if out.is_terminal else None):
         out.print(line)
@@ -290,17 +305,9 @@ def merge(
     out.print(f"{into}: {counted(len(merged.runs), 'run')} of {counted(merged.sessions, 'session')}{shards}")
 
 
-CalibrationFiles = Annotated[
-    list[Path] | None, typer.Option("--calibration", help="Calibration file of 'toolemu calibrate'; may be repeated.")
-]
-
-
 def gate(
     results: Sessions,
-    gates: Annotated[
-        list[str] | None,
-        typer.Option("--gate", help="Gate file or expression; may be repeated. Default: the gates of the sessions."),
-    ] = None,
+    gates: Gates = None,
     calibration: CalibrationFiles = None,
 ) -> None:
     """Decide gates on stored sessions; exit with 1 if any gate fails or is undecided.
