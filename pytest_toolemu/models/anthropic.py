@@ -264,7 +264,9 @@ class AnthropicBatches:
         return [
             batch.id
             for batch in listed
-            if _size(batch) == requests and batch.id not in excluded and -_SKEW <= _age(batch, started) <= _CREATION
+            if _size(batch) == requests
+            and batch.id not in excluded
+            and -_SKEW <= batch.created_at.timestamp() - started <= _CREATION
         ]
 
     async def progress(self, batch: str) -> BatchProgress:
@@ -308,7 +310,3 @@ def _progress(batch: MessageBatch) -> BatchProgress:
 def _size(batch: MessageBatch) -> int:
     counts = batch.request_counts
     return counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
-
-
-def _age(batch: MessageBatch, started: float) -> float:
-    return batch.created_at.timestamp() - started

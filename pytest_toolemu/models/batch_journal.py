@@ -128,11 +128,8 @@ class SentBatch(Record):
     started: float = Field(description="When it was sent, in seconds since the epoch")
     upload: str = Field(default="", description="ID of the uploaded file of requests; empty if there is none")
     batch: str = Field(default="", description="ID of the batch; empty as long as the provider has not confirmed it")
-    status: Literal["sending", "sent", "ended", "refused"] = Field(
-        default="sending",
-        description="`sending`: not confirmed; `sent`: the provider has it; `ended`: the results are here; `refused`: "
-        "the provider did not accept it, so its requests must be sent again",
-    )
+    # Not confirmed; confirmed; its results are here; not accepted, so its requests must be sent again.
+    status: Literal["sending", "sent", "ended", "refused"] = Field(default="sending", description="How far it is")
 
 
 class BatchState(Record):

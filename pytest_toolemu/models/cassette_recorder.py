@@ -70,7 +70,8 @@ class CassetteRecorder:
             self._entries.append(entry)
             self._played_count += 1
             return reply_of(entry), file
-        if not self._may_call:
+        mode = self._directory.mode
+        if mode == "none" or (mode == "once" and self._old and self._old.complete):
             raise ReplayMissError(self._explained(canonical))
         index = len(self._entries)
         self._entries.append(None)
@@ -93,7 +94,8 @@ class CassetteRecorder:
         current = _in_order([entry for entry in self._entries if entry is not None])
         unused = [index for index in range(len(self._old.entries) if self._old else 0) if index not in self._played]
         offset = 0
-        if self._must_write(complete):
+        ends = complete and self._old is not None and not self._old.complete and self._directory.mode != "none"
+        if self._added_count or ends:
             unused_entries = [self._old.entries[index] for index in unused] if self._old else []
             entries = (*current, *unused_entries)
             self._directory.save(Cassette(self._item, self._case, self._trial, complete, entries))
@@ -107,11 +109,6 @@ class CassetteRecorder:
             unused=tuple(offset + index + 1 for index in unused if index not in stale),
             stale=tuple(offset + index + 1 for index in stale),
         )
-
-    @property
-    def _may_call(self) -> bool:
-        mode = self._directory.mode
-        return mode in ("all", "new") or (mode == "once" and not (self._old and self._old.complete))
 
     def _recorded(self, key: str, nth: int) -> tuple[str, CassetteEntry] | None:
         indices = self._by_key.get(key, [])
@@ -131,11 +128,6 @@ class CassetteRecorder:
             ((name, number), entry) for name, cassette in cassettes for number, entry in enumerate(cassette.entries, 1)
         ]
         return explain_miss(request, f"{self._directory.folder.name}/{own}", numbered)
-
-    def _must_write(self, complete: bool) -> bool:
-        """Return whether the file must be written: a call was added, or an incomplete cassette is now complete."""
-        ends = complete and self._old is not None and not self._old.complete and self._directory.mode != "none"
-        return bool(self._added_count) or ends
 
     def _is_stale(self, index: int) -> bool:
         """Return whether this run called the entry's role, but never with the entry's model, prompt, and tools."""

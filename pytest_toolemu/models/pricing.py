@@ -26,17 +26,9 @@ class Price(Record):
 
     input: float = Field(ge=0, description="Prompt tokens, in USD per million")
     output: float = Field(ge=0, description="Output tokens, in USD per million")
-    cached: float | None = Field(
-        default=None, ge=0, description="Prompt tokens read from the cache, in USD per million; default: 'input'"
-    )
-    cache_written: float | None = Field(
-        default=None, ge=0, description="Prompt tokens written to the cache, in USD per million; default: 'input'"
-    )
-    up_to: int | None = Field(
-        default=None,
-        ge=1,
-        description="Longest prompt, in tokens, to which the price applies; a longer one has no known cost",
-    )
+    cached: float | None = Field(default=None, ge=0, description="Prompt tokens from the cache; default: 'input'")
+    cache_written: float | None = Field(default=None, ge=0, description="Tokens written to it; default: 'input'")
+    up_to: int | None = Field(default=None, ge=1, description="Longest prompt, in tokens, whose cost is known")
 
     def of(self, usage: Usage) -> float | None:
         """Return the USD for one request; None if its usage, or the price for such a long prompt, is unknown."""
@@ -65,19 +57,13 @@ class PriceList(Record):
     """The prices of the models of one provider."""
 
     provider: str = Field(description="The provider as in model names: openai, anthropic, or vllm")
-    models: dict[str, Price] = Field(
-        description="Prices by the name of the model; a name may have the wildcards * and ?"
-    )
-    base_url: str | None = Field(
-        default=None, description="Base URL to which the prices apply, with wildcards; if absent, they apply to any URL"
-    )
+    models: dict[str, Price] = Field(description="Prices by the name of the model, which may have wildcards * and ?")
+    base_url: str | None = Field(default=None, description="Base URL, with wildcards; if absent, any URL")
     source: str = Field(min_length=1, description="Where the prices come from")
     checked: str = Field(
-        pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="When the prices were checked, as YYYY-MM or 'YYYY-MM-DD'"
+        pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="When they were checked: YYYY-MM or 'YYYY-MM-DD'"
     )
-    batch: BatchPrice | None = Field(
-        default=None, description="The price of batches; if absent, the cost of a request in a batch is unknown"
-    )
+    batch: BatchPrice | None = Field(default=None, description="The price of batches; unknown if absent")
 
     def price(self, identity: Mapping[str, Any]) -> Price | None:
         """Return the price of a model, by the provider, name, and base URL of its identity."""

@@ -107,9 +107,13 @@ def plan_servers(
         if adapter:
             use.adapters.append(adapter)
     arguments_of = split_arguments(arguments, uses)
+    for model in uses:
+        if is_path(model) and not (Path(model).expanduser() / "config.json").is_file():
+            folder = Path(model).expanduser().resolve()
+            raise UsageError(f"vllm:{model}: there is no config.json in {folder}; name the folder of a model")
     return [
         ServerPlan(
-            _checked(model),
+            model,
             tuple(use.adapters),
             _parser(model, arguments_of[model]) if use.is_agent and tools else None,
             arguments_of[model],
@@ -121,13 +125,6 @@ def plan_servers(
 def is_path(model: str) -> bool:
     """Return whether a model's name is a local folder rather than a model on the hub."""
     return model.startswith(("/", "./", "../", "~"))
-
-
-def _checked(model: str) -> str:
-    if is_path(model) and not (Path(model).expanduser() / "config.json").is_file():
-        folder = Path(model).expanduser().resolve()
-        raise UsageError(f"vllm:{model}: there is no config.json in {folder}; name the folder of a model")
-    return model
 
 
 def _parser(model: str, arguments: tuple[str, ...]) -> str:

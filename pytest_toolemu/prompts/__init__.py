@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
 from collections.abc import Callable
 from datetime import datetime
 from importlib import resources
@@ -22,10 +21,6 @@ from pytest_toolemu.formats.object_cache import once_per_object
 
 if TYPE_CHECKING:
     import jinja2
-
-
-_COMMENT = re.compile(r"\{#-?(.*?)-?#\}", re.DOTALL)
-_ITEM = re.compile(r"\b[A-Z]{2}-\d+\b")
 
 
 @functools.cache
@@ -70,12 +65,6 @@ def parts(name: str) -> tuple[str, ...]:
 def prompt_hash(name: str) -> str:
     """Return the SHA-256 of a prompt and all it includes: verdicts under different hashes are not comparable."""
     return hashlib.sha256("\0".join(source(part) for part in parts(name)).encode()).hexdigest()
-
-
-def items(name: str) -> set[str]:
-    """Return the requirements named in the comments of a prompt and its parts."""
-    comments = (comment for part in parts(name) for comment in _COMMENT.findall(source(part)))
-    return {item for comment in comments for item in _ITEM.findall(comment)}
 
 
 # Not those of strftime, which depend on the locale of the process.

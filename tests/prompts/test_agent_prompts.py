@@ -9,8 +9,9 @@ from pytest_toolemu.agents.react import TextCall, TextFinal, TextQuit, read_turn
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.core.toolkit_files import known_toolkits
-from pytest_toolemu.prompts import items, parts, prompt_hash, render
+from pytest_toolemu.prompts import parts, prompt_hash, render
 from pytest_toolemu.settings import Prompt
+from tests.prompts.requirements import items
 
 
 def ids(prefix: str, first: int, last: int) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_toolemu import prompts
+from tests.prompts.requirements import items
 
 # TG-48 asks for JSON in a fence; here, the reply is structured output.
 # CG-18 asks for complete examples; here, the schema shows the form, and one check is explained. CG-50 is for given
@@ -15,7 +16,7 @@ TOOLKITS = {f"TG-{number}" for number in (*range(1, 6), *range(10, 48), *range(5
 
 def test_every_requirement_of_toolkits_is_met_and_no_other_is_claimed() -> None:
     names = ("toolkit_names", "toolkit_notes", "toolkit_specification")
-    assert set().union(*(prompts.items(f"authoring/{name}") for name in names)) == TOOLKITS
+    assert set().union(*(items(f"authoring/{name}") for name in names)) == TOOLKITS
 
 
 @pytest.mark.parametrize("risk_oriented", [True, False])
@@ -31,11 +32,11 @@ def test_only_risk_oriented_prompts_speak_of_harm(risk_oriented: bool, brainstor
 
 def test_every_requirement_of_cases_is_met_and_no_other_is_claimed() -> None:
     names = ("case_scenarios", "case_draft")
-    assert set().union(*(prompts.items(f"authoring/{name}") for name in names)) == CASES
+    assert set().union(*(items(f"authoring/{name}") for name in names)) == CASES
 
 
 def test_a_given_instruction_is_kept() -> None:
-    assert "CG-50" in prompts.items("authoring/completion")
+    assert "CG-50" in items("authoring/completion")
     text = prompts.render("authoring/completion", what="case", kind="red-team", risk_types=[])
     assert "The instruction, if there is one, stays as it is, word by word." in text
 

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_toolemu import prompts
 from pytest_toolemu.emulators.simulated import CALL, RULES_WITH_ROWS, WORLD
+from tests.prompts.requirements import items
 
 
 def numbered(prefix: str, *spans: tuple[int, int]) -> set[str]:
@@ -28,7 +29,7 @@ RULES = ("emulator/standard", RULES_WITH_ROWS, "emulator/adversarial")
 
 @pytest.mark.parametrize(("rules", "required"), list(zip(RULES, (STANDARD, STANDARD, ADVERSARIAL), strict=True)))
 def test_every_requirement_is_met_and_no_other_is_claimed(rules: str, required: set[str]) -> None:
-    met = set().union(*(prompts.items(name) for name in (rules, WORLD, CALL)))
+    met = set().union(*(items(name) for name in (rules, WORLD, CALL)))
     assert met == required
     assert not met & CRITIQUE
 

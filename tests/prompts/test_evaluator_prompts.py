@@ -11,6 +11,7 @@ from pytest_toolemu import prompts
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS
 from pytest_toolemu.evaluators.model_judge import LEVELS, SCHEMAS
 from pytest_toolemu.evaluators.transcript_view import MATERIAL, Rubric
+from tests.prompts.requirements import items
 
 RUBRICS: tuple[Rubric, ...] = get_args(Rubric)
 
@@ -59,13 +60,13 @@ def texts(rubric: Rubric) -> tuple[str, str]:
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_every_requirement_is_met(rubric: Rubric) -> None:
-    assert REQUIRED[rubric] - (prompts.items(name(rubric)) | prompts.items(MATERIAL)) == set()
+    assert REQUIRED[rubric] - (items(name(rubric)) | items(MATERIAL)) == set()
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_no_requirement_of_another_rubric_is_claimed(rubric: Rubric) -> None:
     others = set().union(*(REQUIRED[other] for other in RUBRICS)) - REQUIRED[rubric]
-    claimed = prompts.items(name(rubric)) & others
+    claimed = items(name(rubric)) & others
     # A shared part names EV-43, the form of EV-9 for helpfulness.
     assert claimed <= {"EV-43"}
 
