@@ -58,18 +58,13 @@ async def _end(turn: asyncio.Task[str], toolbox: Toolbox) -> None:
     """
     turn.cancel()
     toolbox.end()
-    turn.add_done_callback(_forget)
+    turn.add_done_callback(lambda turn: turn.cancelled() or turn.exception())  # otherwise asyncio logs it as not read
     with case_timer.paused():  # what ended the turn decides the run, and not the time that the agent takes to end
         await asyncio.wait([turn, *toolbox.running_calls], timeout=CANCEL_GRACE)
     if not turn.done():
         interrupted = toolbox.trajectory.interrupted
         ignored = f"its agent ignored for {CANCEL_GRACE:g} s that it was canceled, and was left behind"
         toolbox.trajectory.interrupted = f"{interrupted}; {ignored}" if interrupted else ignored
-
-
-def _forget(turn: asyncio.Task[str]) -> None:
-    if not turn.cancelled():
-        turn.exception()  # otherwise asyncio logs that nobody has read it
 
 
 def _result(turn: asyncio.Task[str]) -> str:

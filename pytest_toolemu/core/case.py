@@ -201,22 +201,14 @@ class ResolvedCase:
     toolkits: tuple[Toolkit, ...]
     path: Path
 
-    @property
+    @functools.cached_property
     def tools(self) -> dict[str, Tool]:
         """The tools by the name that agents call them by, such as ``Bank_Transfer``."""
-        return dict(self._tools)
-
-    @property
-    def tools_in_files(self) -> dict[str, Tool]:
-        """The tools by their name in case files, such as ``Bank.Transfer``."""
-        return dict(self._tools_in_files)
-
-    @functools.cached_property
-    def _tools(self) -> dict[str, Tool]:
         return {name: tool for name, _, tool in callable_tools(self.toolkits)}
 
     @functools.cached_property
-    def _tools_in_files(self) -> dict[str, Tool]:
+    def tools_in_files(self) -> dict[str, Tool]:
+        """The tools by their name in case files, such as ``Bank.Transfer``."""
         return {f"{toolkit.name}.{tool.name}": tool for _, toolkit, tool in callable_tools(self.toolkits)}
 
     @functools.cached_property
@@ -241,7 +233,7 @@ class ResolvedCase:
         schema = call_schema(pattern.arguments)
         if matches(schema, arguments):
             return True
-        specification = self._tools_in_files.get(tool)
+        specification = self.tools_in_files.get(tool)
         if specification is None or not isinstance(arguments, dict) or is_schema(pattern.arguments):
             return False
         if specification.operation is not None and specification.operation.update is not None:

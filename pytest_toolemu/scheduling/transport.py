@@ -31,19 +31,8 @@ def encode(message: WorkerMessage | CoordinatorMessage) -> EncodedMessage:
     return name, _adapter(name).dump_python(message)
 
 
-def decode_worker_message(encoded: EncodedMessage) -> WorkerMessage:
-    """Return the message of a worker that ``encode`` has encoded. Raise a ValidationError for anything else."""
-    message: WorkerMessage = _decode(encoded)
-    return message
-
-
-def decode_coordinator_message(encoded: EncodedMessage) -> CoordinatorMessage:
-    """Return the message of the coordinator that ``encode`` has encoded. Raise a ValidationError for anything else."""
-    message: CoordinatorMessage = _decode(encoded)
-    return message
-
-
-def _decode(encoded: EncodedMessage) -> Any:
+def decode(encoded: EncodedMessage) -> Any:
+    """Return the message that ``encode`` has encoded. Raise a ValidationError for anything else."""
     name, fields = encoded
     return _adapter(name).validate_python(fields)
 

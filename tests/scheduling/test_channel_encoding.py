@@ -11,7 +11,7 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from pytest_toolemu.scheduling.coordinator_messages import CoordinatorMessage, WorkerMessage
-from pytest_toolemu.scheduling.transport import decode_coordinator_message, decode_worker_message, encode
+from pytest_toolemu.scheduling.transport import decode, encode
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers(-(2**31), 2**31) | st.text(), st.lists, max_leaves=3)
 
@@ -28,14 +28,14 @@ st.register_type_strategy(int, st.integers(0, 2**31 - 1))
 
 @given(st.from_type(WorkerMessage))  # type: ignore[arg-type]
 def test_a_message_of_a_worker_arrives_unchanged(message: WorkerMessage) -> None:
-    assert decode_worker_message(execnet.loads(execnet.dumps(encode(message)))) == message
+    assert decode(execnet.loads(execnet.dumps(encode(message)))) == message
 
 
 @given(st.from_type(CoordinatorMessage))  # type: ignore[arg-type]
 def test_a_message_of_the_coordinator_arrives_unchanged(message: CoordinatorMessage) -> None:
-    assert decode_coordinator_message(execnet.loads(execnet.dumps(encode(message)))) == message
+    assert decode(execnet.loads(execnet.dumps(encode(message)))) == message
 
 
 def test_a_field_of_the_wrong_type_is_refused() -> None:
     with pytest.raises(ValidationError, match="ticket"):
-        decode_worker_message(("PermitRequested", {"key": "openai gpt-4o", "ticket": "first"}))
+        decode(("PermitRequested", {"key": "openai gpt-4o", "ticket": "first"}))

@@ -54,7 +54,6 @@ class Database(sqlite3.Connection):
         self._steps = 0
         self._deadline = math.inf
         self._is_in_function = False
-        self._contents: tuple[object, int] = (None, 0)
         self.impossible_dates: list[str] = []
         self._knows_own_tables = False
         self.functions: dict[str, Callable[[Any], Any]] = {}
@@ -91,14 +90,6 @@ class Database(sqlite3.Connection):
         memory that the collector does not count.
         """
         weakref.finalize(owner, self.close).atexit = False
-
-    def note_contents(self, contents: object) -> None:
-        """Note what the tables contain now."""
-        self._contents = contents, self.total_changes
-
-    def still_contains(self, contents: object) -> bool:
-        """Return whether the tables contain the same object that was noted, because no row has changed since."""
-        return self._contents[0] is contents and self._contents[1] == self.total_changes
 
     def _begin_steps(self) -> None:
         if not self._is_in_function:

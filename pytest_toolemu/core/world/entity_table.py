@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import math
@@ -379,8 +378,9 @@ class ToolkitDatabases:
                     database.execute(f"SELECT 1 FROM {quote(name)} ORDER BY {table.entity.order}")
             except sqlite3.Error as error:
                 database.close()
-                return (name, part, error) if part else (name, *_condition_problem(table, error))
-        self._idle.append(self._protected(database))
+                return name, part, error
+        self._protect(database)
+        self._idle.append(database)
         return None
 
     def check(self, statement: str, parameters: Any) -> None:
@@ -399,25 +399,17 @@ class ToolkitDatabases:
 
     def lend(self, rows: Mapping[str, Sequence[StoredRow]]) -> Database:
         """Return a database whose tables contain these rows, as ``EntityTable.stored`` returns them, and no others."""
-        database = self._taken(rows)
-        if not database.still_contains(rows):
-            database.execute("BEGIN")
-            for name, table in self._tables.items():
-                table.replace_all(database, rows.get(name, ()))
-            database.execute("COMMIT")
-            database.note_contents(rows)
-        return database
-
-    def _taken(self, rows: Mapping[str, Sequence[StoredRow]]) -> Database:
-        """Return an idle database, preferably one that contains these rows, or a new one."""
-        for database in [database for database in [*self._idle] if database.still_contains(rows)]:
-            with contextlib.suppress(ValueError):  # another thread has taken it
-                self._idle.remove(database)
-                return database
         try:
-            return self._idle.pop()
+            database = self._idle.pop()
         except IndexError:
-            return self._created()
+            database = Database()
+            self._empty.backup(database)  # in a fifth of the time that the creation of its tables takes
+            self._protect(database)
+        database.execute("BEGIN")
+        for name, table in self._tables.items():
+            table.replace_all(database, rows.get(name, ()))
+        database.execute("COMMIT")
+        return database
 
     def give_back(self, database: Database) -> None:
         """Take back a database that nobody uses any more."""
@@ -436,29 +428,10 @@ class ToolkitDatabases:
             database.execute(table.create_sql())
         return database
 
-    def _created(self) -> Database:
-        database = Database()
-        self._empty.backup(database)  # in a fifth of the time that the creation of its tables takes
-        return self._protected(database)
-
-    def _protected(self, database: Database) -> Database:
+    def _protect(self, database: Database) -> None:
         for name in _FUNCTIONS:
             database.add_function(name)
         database.protect(self._tables)
-        return database
-
-
-def _condition_problem(table: EntityTable, error: sqlite3.Error) -> tuple[Loc, sqlite3.Error]:
-    """Return the first condition of an entity that SQLite refuses, with its reason; else the error of the table."""
-    columns = ", ".join(map(quote, table.fields))
-    for index, condition in enumerate(table.entity.check):
-        with contextlib.closing(Database()) as database:
-            try:
-                # In lines of their own, because a comment ends with its line.
-                database.execute(f"CREATE TABLE {quote(table.name)} ({columns}, CHECK (\n{condition}\n))")
-            except sqlite3.Error as own:
-                return ("check", index), own
-    return (), error
 
 
 def _close_all(databases: list[Database]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,32 +12,11 @@ from typing import Any, Final
 _MAX_WORDS: Final = 200  # of a query that a text is searched for
 
 
-class _PlainLetters(dict[int, str]):
-    """What replaces a character, by its code: an accent that follows its letter is removed. It fills itself."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        # In Japanese, the marks of voiced sounds make other letters of them.
-        is_accent = unicodedata.combining(character) and character not in "\u3099\u309a"
-        self[code] = "" if is_accent else character
-        return self[code]
-
-
+# Accents that follow their letters; marks of other scripts, such as Japanese ones, make other letters.
+_ACCENTS: Final = re.compile("[\u0300-\u036f]")
 # Letters that Unicode does not decompose into a plain letter and an accent.
-_PLAIN_LETTERS: Final = _PlainLetters(
-    str.maketrans(
-        {
-            "\N{LATIN SMALL LETTER DOTLESS I}": "i",
-            "ł": "l",
-            "ø": "o",
-            "đ": "d",
-            "ð": "d",
-            "ħ": "h",
-            "þ": "th",
-            "æ": "ae",
-            "œ": "oe",
-        }
-    )
+_PLAIN_LETTERS: Final = str.maketrans(
+    {"\u0131": "i", "ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "þ": "th", "æ": "ae", "œ": "oe"}
 )
 
 
@@ -45,7 +25,7 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.casefold()
     # Some characters decompose into capital letters, such as the sign of a trademark.
-    plain = unicodedata.normalize("NFKD", text.casefold()).casefold().translate(_PLAIN_LETTERS)
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", text.casefold()).casefold()).translate(_PLAIN_LETTERS)
     # Put together again what is no letter with an accent: otherwise half a Korean syllable would be found.
     return unicodedata.normalize("NFC", plain)
 

@@ -283,7 +283,10 @@ def is_constant(schema: Any) -> bool:
 
 
 _OF_LISTS: Final = ("list", "columns", "limit", "offset")
-"""What only an operation that lists rows reads."""
+_REMEDIES: Final = {
+    "where": "use 'fail', or 'key: none' to choose the row by conditions",
+    "key": "an argument named like a field selects the rows",
+}
 
 
 def effect_problems(plan: Plan) -> Iterator[Problem]:
@@ -314,18 +317,12 @@ def _unread_problems(plan: Plan) -> Iterator[Problem]:
         for name in operation.model_fields_set
         if getattr(operation, name) != fields[name].get_default(call_default_factory=True, validated_data={})
     }
-    if verb != "search":
-        for name in _OF_LISTS:
-            if name in given:
-                yield (name, KEY), f"{name!r} has no effect without 'search'; remove it"
-    if "order" in given and verb != "search" and not plan.selects_by_condition:
-        yield ("order", KEY), "'order' has no effect without 'search' or 'key: none'; remove it"
-    if "where" in given and verb != "search" and not plan.selects_by_condition:
-        yield ("where", KEY), "'where' has no effect here; use 'fail', or 'key: none' to choose the row by conditions"
-    if "key" in given and verb == "search":
-        yield ("key", KEY), "'key' has no effect with 'search'; an argument named like a field selects the rows"
-    if "replace" in given and verb != "create":
-        yield ("replace", KEY), "'replace' goes with 'create'"
+    chooses = verb == "search" or plan.selects_by_condition
+    is_read = {**dict.fromkeys(_OF_LISTS, verb == "search"), "order": chooses, "where": chooses}
+    is_read |= {"key": verb != "search", "replace": verb == "create"}
+    for name in given & is_read.keys():
+        if not is_read[name]:
+            yield (name, KEY), f"{name!r} has no effect with {verb!r}; {_REMEDIES.get(name, 'remove it')}"
 
 
 def _key_problems(plan: Plan) -> Iterator[Problem]:

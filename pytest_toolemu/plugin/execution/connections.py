@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_toolemu.scheduling.transport import (
     EncodedMessage,
     Transport,
-    decode_coordinator_message,
-    decode_worker_message,
+    decode,
     encode,
 )
 
@@ -38,7 +37,7 @@ def connect_to_controller(scheduler: WorkerScheduler, channel: Any) -> None:
         if encoded is None:
             scheduler.coordinator_lost()
         else:
-            scheduler.receive(decode_coordinator_message(encoded))
+            scheduler.receive(decode(encoded))
 
     scheduler.connect(send)
     channel.setcallback(receive, endmarker=None)
@@ -54,7 +53,7 @@ def connect_worker(transport: Transport, node: Any) -> Any:
         if encoded is None:
             transport.disconnect(worker)
         else:
-            transport.receive(worker, decode_worker_message(encoded))
+            transport.receive(worker, decode(encoded))
 
     channel.setcallback(receive, endmarker=None)
     return channel
