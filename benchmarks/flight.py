@@ -108,7 +108,7 @@ def _verdict(good: bool) -> str:
 def run_load(folder: Path, load: Load, kind: str, url: str, arguments: Sequence[str]) -> float:
     """Return the duration of a whole pytest command, in seconds."""
     options = [f"--toolemu-concurrency={load.in_flight}", *arguments, *agent(kind, url)]
-    options += [f"--toolemu-request-timeout={8 * load.latency}"]
+    options += [f"-otoolemu_request_timeout={8 * load.latency}"]
     return session(folder, load.cases, options, load.latency)[0]
 
 

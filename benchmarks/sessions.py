@@ -15,8 +15,8 @@ from typing import Any
 def agent(kind: str, url: str) -> list[str]:
     """Return the options for an agent that sleeps, or for a model at the server, which is used for all roles."""
     if kind == "sleep":
-        return ["--toolemu-agent=sleeper:agent", "--toolemu-helpfulness=none"]
-    return [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0"]
+        return ["--toolemu-agent=sleeper:agent", "-otoolemu_helpfulness=none"]
+    return [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "-otoolemu_min_helpfulness=0"]
 
 
 def session(folder: Path, cases: int, options: Sequence[str], latency: float = 0.0) -> tuple[float, float]:

@@ -44,7 +44,8 @@ def options() -> Iterator[str]:
     yield (
         "Every option can be given on the command line, as an environment variable, or as an ini key; the first of these "
         "that is set applies. The header of a session prints the resolved values and where they come from. An option that is "
-        "*repeatable* takes commas in its variable and one line per value in the ini file.\n"
+        "*repeatable* takes several values, separated by commas. Options that few type on a command line have no option, only a "
+        "variable and an ini key; `-o KEY=VALUE` sets an ini key on the command line.\n"
     )
     yield (
         "A file `.env` next to the ini file is read for keys, base URLs, and `TOOLEMU_` variables; the real environment takes "
@@ -57,7 +58,7 @@ def options() -> Iterator[str]:
         "empty `TOOLEMU_AGENT`, or if `CI` is set. Agents from a fixture or a hook count as agents.\n"
     )
     for option in OPTIONS:
-        yield f"## `{option.option}`\n"
+        yield f"## `{option.key if option.group == 'ini' else option.option}`\n"
         yield f"{_sentence(option.help)}\n"
         value = "none (a flag)" if option.is_flag else f"`{option.metavar}`"
         # The help of an option whose default depends on other options says so.
@@ -127,7 +128,7 @@ FORMATS: Final[tuple[tuple[str, str, str, type[BaseModel]], ...]] = (
     ("Gates", "any YAML file that `--toolemu-gate` names", "release.gate.yaml", Gates),
     ("Dataset", "`toolemu-dataset.yaml`", "toolemu-dataset.yaml", Dataset),
     ("Agent", "any file that ends with `.agent.yaml`", "support.agent.yaml", AgentFile),
-    ("Prices", "any YAML file that `--toolemu-prices` names", "prices.yaml", PriceFile),
+    ("Prices", "any YAML file that `toolemu_prices` names", "prices.yaml", PriceFile),
 )
 
 

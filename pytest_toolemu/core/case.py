@@ -50,7 +50,7 @@ class Thresholds(Record):
     """The lowest scores with which the case passes. They take precedence over the options of the session."""
 
     safety: Score | None = Field(default=None, description="Lowest passing score; default: --toolemu-min-safety")
-    helpfulness: Score | None = Field(default=None, description="Lowest score; default: --toolemu-min-helpfulness")
+    helpfulness: Score | None = Field(default=None, description="Lowest score; default: toolemu_min_helpfulness")
 
 
 class PoisonedTool(Record):

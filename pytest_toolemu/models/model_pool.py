@@ -136,7 +136,7 @@ class ModelPool:
             kind = "price of batches" if self._batches is not None else "price"
             raise UsageError(
                 f"--toolemu-budget-usd is set, but no {kind} is known for {provider_and_name(identity)} at "
-                f"{identity['base_url']}; give one with --toolemu-prices=FILE (commands: "
+                f"{identity['base_url']}; give one with -o toolemu_prices=FILE (commands: "
                 "TOOLEMU_PRICES=FILE), or set --toolemu-budget-tokens"
             )
         return price

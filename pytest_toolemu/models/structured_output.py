@@ -211,7 +211,7 @@ class _StructuredRequest:
                 Message(role="assistant", content=reply.text, native=reply.native),
                 _correction(problems, reply.stop),
             ]
-        remedy = "; raise --toolemu-max-output-tokens" if cuts else ""
+        remedy = "; raise toolemu_max_output_tokens" if cuts else ""
         raise _NoUsableReplyError(
             "invalid",
             f"the {self.role} ({self.model.identity.get('name')}) gave no usable {self.schema.name} after "

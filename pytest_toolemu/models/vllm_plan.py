@@ -132,7 +132,7 @@ def _parser(model: str, arguments: tuple[str, ...]) -> str:
     if parser is None:
         raise UsageError(
             f"vllm:{model}: the format of this model's tool calls is unknown; name vLLM's parser for it with "
-            "--toolemu-vllm-args='--tool-call-parser NAME', or use --toolemu-protocol=react, which needs no parser"
+            "-o toolemu_vllm_args='--tool-call-parser NAME', or use -o toolemu_protocol=react, which needs no parser"
         )
     return parser
 
@@ -140,7 +140,7 @@ def _parser(model: str, arguments: tuple[str, ...]) -> str:
 def _adapter(text: str) -> tuple[str, LoraAdapter]:
     name, _, path = text.partition("=")
     folder = Path(path).expanduser().resolve()
-    problem = f"--toolemu-vllm-lora: {text!r}"
+    problem = f"toolemu_vllm_lora: {text!r}"
     try:
         content: dict[str, Any] = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         base, rank = content["base_model_name_or_path"], content["r"]
@@ -163,7 +163,7 @@ _FORBIDDEN: Final = {
     "--uds": "servers of a session listen on 127.0.0.1",
     "--model": "name it with --toolemu-agent, --toolemu-emulator or --toolemu-evaluator",
     "--served-model-name": "a model is served under the name that the session uses for it",
-    "--lora-modules": "use --toolemu-vllm-lora=NAME=PATH",
+    "--lora-modules": "use -o toolemu_vllm_lora=NAME=PATH",
     "--api-key": "set VLLM_API_KEY in the environment or in the .env file",
     "--hf-token": "set HF_TOKEN in the environment or in the .env file",
 }
@@ -181,7 +181,7 @@ def split_arguments(text: str, models: Collection[str]) -> dict[str, tuple[str, 
             receivers = [_model(word[:-1], models)]
             continue
         if reason := _FORBIDDEN.get(_name(word)):
-            raise UsageError(f"--toolemu-vllm-args: {_name(word)} cannot be given here: {reason}")
+            raise UsageError(f"toolemu_vllm_args: {_name(word)} cannot be given here: {reason}")
         for model in receivers:
             arguments[model].append(word)
     return {model: tuple(words) for model, words in arguments.items()}
@@ -201,7 +201,7 @@ def number_of(arguments: Sequence[str], *names: str) -> int:
     """Return the value of an option that takes a whole number; 1 if it is absent. UsageError for other values."""
     text = value_of(arguments, *names)
     if text is not None and not text.isdecimal():
-        raise UsageError(f"--toolemu-vllm-args: {names[0]} {text!r} is not valid; expected a whole number")
+        raise UsageError(f"toolemu_vllm_args: {names[0]} {text!r} is not valid; expected a whole number")
     return int(text) if text else 1
 
 
@@ -216,7 +216,7 @@ def _model(name: str, models: Collection[str]) -> str:
     if not matching:
         served = ", ".join(models)
         raise UsageError(
-            f"--toolemu-vllm-args: {name + ':'!r} does not name a served model; the served models are {served}"
+            f"toolemu_vllm_args: {name + ':'!r} does not name a served model; the served models are {served}"
         )
     return matching[0]
 
@@ -260,7 +260,7 @@ def split_gpus(required: Mapping[str, int], gpus: Sequence[str]) -> dict[str, Gp
         counts = ", ".join(f"{model} {count}" for model, count in required.items())
         raise UsageError(
             f"the models of this session need {sum(required.values())} GPUs ({counts}), but {len(gpus)} are visible; "
-            "ask for fewer with --tensor-parallel-size in --toolemu-vllm-args, or serve one elsewhere (MODEL@URL)"
+            "ask for fewer with --tensor-parallel-size in toolemu_vllm_args, or serve one elsewhere (MODEL@URL)"
         )
     assigned = {model: index % len(gpus) for index, model in enumerate(required)}
     servers_on = [list(assigned.values()).count(index) for index in range(len(gpus))]

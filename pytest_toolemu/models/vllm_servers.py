@@ -266,7 +266,7 @@ def _wait(servers: Sequence[VllmServer], patience: float, on_wait: OnWait) -> No
             if server.health() == 200:
                 starting.remove(server)
             elif server.seconds > patience:
-                problem = f"does not answer after {server.seconds:.0f} s; raise --toolemu-vllm-timeout"
+                problem = f"does not answer after {server.seconds:.0f} s; raise toolemu_vllm_timeout"
                 raise UsageError(describe_failure(server, problem))
         if starting:
             on_wait(starting[0], last_line(starting[0].log))

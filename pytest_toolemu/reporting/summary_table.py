@@ -242,7 +242,7 @@ def _sources(lines: Sequence[CostLine], prices: Prices) -> list[str]:
         if listing is None:
             sources.append(
                 f"price of {name} at {line.model.get('base_url')}: unknown; give it with "
-                "--toolemu-prices=FILE (commands: TOOLEMU_PRICES=FILE)"
+                "-o toolemu_prices=FILE (commands: TOOLEMU_PRICES=FILE)"
             )
         else:
             sources.append(f"price of {name}: {listing.source}, {listing.checked}")

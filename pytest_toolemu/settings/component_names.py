@@ -10,6 +10,7 @@ from typing import Any, Final
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.settings.model_names import (
     CHECKS,
+    COMMAND,
     OFFLINE,
     AgentConfig,
     applies_checks,
@@ -109,10 +110,9 @@ def _resolve(
 ) -> ResolvedOption | None:
     variable = environ.get(each.variable, env_file.get(each.variable))
     origin = each.variable if each.variable in environ else f"{each.variable} in .env"
-    value: Any = [part for part in variable.split(",") if part.strip()] if variable and each.many else variable
     for raw, source in (
         (option(each.key), each.option),
-        (value, origin),
+        (variable, origin),
         (ini(each.key), f"ini {each.key}"),
     ):
         # An empty value on the command line is a mistake, such as an undefined variable of a CI job.
@@ -147,11 +147,16 @@ def unknown_variables(environ: Iterable[str], env_file: Iterable[str] = ()) -> l
 
 def _parse(option: Option, raw: Any, source: str) -> Any:
     if option.many:
-        texts = [raw] if isinstance(raw, str) else list(raw)
-        if option.words:
-            texts = [part.strip() for text in texts for part in text.split(",")]
+        texts = [part for text in ([raw] if isinstance(raw, str) else raw) for part in _values(text)]
         return tuple(dict.fromkeys(_parse_one(option, text, source) for text in texts))
     return _parse_one(option, str(raw), source)
+
+
+def _values(text: str) -> list[str]:
+    """Return the values in a list; a command takes the rest, as it may contain commas."""
+    values, command, rest = text.partition(COMMAND)
+    parts = [part.strip() for part in values.split(",")]
+    return [part for part in (*parts, command + rest) if part] or [text]
 
 
 def _parse_one(option: Option, text: str, source: str) -> Any:

@@ -8,16 +8,18 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+OptionGroup = Literal["everyday", "advanced", "ini"]
 
 
 @dataclass(frozen=True)
 class Option:
     """One option of the plugin.
 
-    ``many``: can be given several times (separated by commas in the environment, one line per value in an ini file).
+    ``many``: takes several values, separated by commas, or given several times (one line each in an ini file).
     ``bare``: the value of the option when it is given without one.
-    ``words``: no value contains a comma, so commas separate values on the command line and in ini files as well.
+    ``group``: where ``--help`` shows the option; one that few type on a command line is only an ini key and a variable.
     """
 
     name: str
@@ -27,7 +29,7 @@ class Option:
     metavar: str
     many: bool
     bare: str | None
-    words: bool
+    group: OptionGroup
 
     @property
     def option(self) -> str:
@@ -65,12 +67,11 @@ def option(
     metavar: str = "TEXT",
     many: bool = False,
     bare: str | None = None,
-    words: bool = False,
 ) -> Any:
     """Declare an option as a field of Settings; the name of the field gives the name of the option."""
     default = () if many and default is None else default
     details = {"help": help, "parse": parse, "default": default, "metavar": metavar}
-    return field(default=default, metadata=details | {"many": many, "bare": bare, "words": words})
+    return field(default=default, metadata=details | {"many": many, "bare": bare})
 
 
 @dataclass(frozen=True)

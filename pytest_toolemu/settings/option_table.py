@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args
 from pytest_toolemu.settings.model_names import PROMPTS, Prompt, evaluator_name
 from pytest_toolemu.settings.option import (
     Option,
+    OptionGroup,
     ResolvedOption,
     amount_usd,
     arguments,
@@ -260,11 +261,10 @@ class Settings:
         metavar="NAME",
     )
     report: tuple[ReportFormat, ...] = option(
-        "also write report.FORMAT next to the records: html, md, json, csv; separated by commas, or repeated",
+        "also write report.FORMAT next to the records: html, md, json, csv; repeatable",
         choice(*FORMATS),
         metavar="FORMAT",
         many=True,
-        words=True,
     )
     resume: str | None = option(
         "reuse the finished runs of an earlier session: its folder (after '='), or latest, the default: the newest "
@@ -336,7 +336,23 @@ class Settings:
         return getattr(self, name.replace("-", "_"))
 
 
+_EVERYDAY: Final = (
+    "agent prompt emulator evaluator gate trials turns sample budget_usd estimate report resume record replay "
+    "benchmark concurrency"
+)
+_INI_ONLY: Final = (
+    "protocol emulator_mode helpfulness min_helpfulness max_tokens run_ahead temperature max_output_tokens "
+    "request_timeout vllm_args vllm_lora vllm_timeout resume_again run_dir_mode exit_timeout prices"
+)
+
+
+def _group(name: str) -> OptionGroup:
+    return "everyday" if name in _EVERYDAY.split() else "ini" if name in _INI_ONLY.split() else "advanced"
+
+
 OPTIONS: Final = tuple(
-    Option(name=part.name.replace("_", "-"), **part.metadata) for part in fields(Settings) if part.metadata
+    Option(name=part.name.replace("_", "-"), group=_group(part.name), **part.metadata)
+    for part in fields(Settings)
+    if part.metadata
 )
 """All options, in the order of the help."""

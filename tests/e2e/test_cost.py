@@ -30,7 +30,7 @@ def session(pytester: pytest.Pytester) -> Any:
 
 def priced(pytester: pytest.Pytester) -> str:
     (pytester.path / "prices.yaml").write_text(PRICES)
-    return "--toolemu-prices=prices.yaml"
+    return "-otoolemu_prices=prices.yaml"
 
 
 def completions(server: LoopbackServer) -> int:
@@ -110,7 +110,7 @@ def test_a_session_within_the_budget_runs_completely(pytester: pytest.Pytester, 
 
 def test_the_summary_states_the_size_of_the_sample(pytester: pytest.Pytester, keys: Path) -> None:
     assert keys.exists()
-    args = ("--toolemu-agent=noact", "--toolemu-helpfulness=none", "--toolemu-sample=2", "--toolemu-seed=7")
+    args = ("--toolemu-agent=noact", "-otoolemu_helpfulness=none", "--toolemu-sample=2", "--toolemu-seed=7")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
     result.stdout.fnmatch_lines(["a sample of 2 cases (--toolemu-sample=2, seed 7): metrics cover only these cases"])
 
@@ -133,7 +133,7 @@ def test_a_budget_in_usd_needs_every_price(pytester: pytest.Pytester, loopback: 
     result.stderr.fnmatch_lines(
         [
             f"ERROR: toolemu: --toolemu-budget-usd is set, but no price is known for openai:gpt-4o at {server.url}/v1; "
-            "give one with --toolemu-prices=FILE (commands: TOOLEMU_PRICES=FILE), or set --toolemu-budget-tokens"
+            "give one with -otoolemu_prices=FILE (commands: TOOLEMU_PRICES=FILE), or set --toolemu-budget-tokens"
         ]
     )
 
@@ -147,7 +147,7 @@ def test_an_invalid_price_file_is_reported_before_any_case(
     pytester: pytest.Pytester, loopback: Loopback, name: str, cause: str
 ) -> None:
     server = loopback(script())
-    result = run(pytester, server.url, f"--toolemu-prices={name}", f"--toolemu-agent={OPENAI}")
+    result = run(pytester, server.url, f"-otoolemu_prices={name}", f"--toolemu-agent={OPENAI}")
     assert result.ret == 4
     result.stderr.fnmatch_lines(
         [f"ERROR: toolemu: *{name}:1:1: cannot be read: {cause}; check the path and its permissions"]
@@ -206,7 +206,7 @@ def test_an_estimate_uses_recorded_runs_of_the_same_components(pytester: pytest.
             "agent * 12 (12 to 12) * 120 (120 to 120) * unknown",
             "4 runs: about 420 tokens, of unknown cost",
             "basis: 4 runs, estimated from 8 recorded runs of the same agent, emulator, and evaluators; range: 95 % prediction interval*",
-            f"price of openai:gpt-4o at {server.url}/v1: unknown; give it with --toolemu-prices=FILE (commands: TOOLEMU_PRICES=FILE)",
+            f"price of openai:gpt-4o at {server.url}/v1: unknown; give it with -otoolemu_prices=FILE (commands: TOOLEMU_PRICES=FILE)",
         ]
     )
 

@@ -28,7 +28,7 @@ def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
 
 
 def test_all_144_cases_run_offline_with_an_agent_that_does_nothing(pytester: pytest.Pytester, imported: Path) -> None:
-    result = run(pytester, "--toolemu-agent=noact", "--toolemu-helpfulness=none", str(imported / "cases"))
+    result = run(pytester, "--toolemu-agent=noact", "-otoolemu_helpfulness=none", str(imported / "cases"))
     result.assert_outcomes(passed=144)
 
 

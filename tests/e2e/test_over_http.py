@@ -134,7 +134,7 @@ def test_the_text_protocol_works_with_every_prompt(pytester: pytest.Pytester, lo
         by_role(agent=lambda _request: Reply("Thought: I know.\nFinal Answer: Nothing."), evaluator=judge)
     )
     prompts = [f"--toolemu-prompt={name}" for name in names]
-    result = run(pytester, server.url, f"--toolemu-agent={OPENAI}", "--toolemu-protocol=react", "-k", "anna", *prompts)
+    result = run(pytester, server.url, f"--toolemu-agent={OPENAI}", "-otoolemu_protocol=react", "-k", "anna", *prompts)
     assert result.parseoutcomes()["passed"] == 5
     assert {stored.identity.agent["prompt"] for stored in runs(pytester)} == set(names)
     assert {stored.answer for stored in runs(pytester)} == {"Nothing."}
@@ -234,7 +234,7 @@ def test_requests_do_not_contain_the_canary_or_the_split(
     case = pytester.path / "anna.toolemu.yaml"
     case.write_text(case.read_text() + "split: heldout\n")
     server = loopback(script())
-    run(pytester, server.url, f"--toolemu-agent={OPENAI}", f"--toolemu-protocol={protocol}", "-m", "heldout")
+    run(pytester, server.url, f"--toolemu-agent={OPENAI}", f"-otoolemu_protocol={protocol}", "-m", "heldout")
     (stored,) = runs(pytester)
     assert {exchange.role for exchange in stored.model_calls} >= {"agent", "evaluator"}
     bodies = [str(request.body) for request in server.requests if request.body]

@@ -177,7 +177,7 @@ def test_a_reply_that_is_cut_off_is_requested_once_more_and_shorter(loopback: Lo
 
 def test_a_reply_that_is_cut_off_twice_is_inconclusive(loopback: Loopback) -> None:
     server = loopback(lambda _: Reply('{"score": 3, "rea', stop="length"))
-    with pytest.raises(InconclusiveError, match=r"cut off at the token limit.*raise --toolemu-max-output-tokens"):
+    with pytest.raises(InconclusiveError, match=r"cut off at the token limit.*raise toolemu_max_output_tokens"):
         judged(server)
     assert len(server.requests) == 2
 

@@ -115,7 +115,7 @@ def test_an_uncalibrated_judge_is_reported_as_uncalibrated(alone: Project, judge
 
 def test_a_calibration_applies_only_to_the_same_judge(alone: Project, judge: str) -> None:
     result = alone.run(
-        "--toolemu-agent=reference:safe", judge, "--toolemu-calibration=cal.json", "--toolemu-temperature=1"
+        "--toolemu-agent=reference:safe", judge, "--toolemu-calibration=cal.json", "-otoolemu_temperature=1"
     )
     result.stdout.fnmatch_lines(
         [

@@ -17,7 +17,7 @@ from tests.plugin.conftest import Project
 NAMES = [f"p{number}" for number in range(10)]
 MODES = {
     "alone": ["-p", "no:xdist"],
-    "never ahead": ["-p", "no:xdist", "--toolemu-run-ahead=never"],
+    "never ahead": ["-p", "no:xdist", "-otoolemu_run_ahead=never"],
     "workers": ["-n2"],
 }
 

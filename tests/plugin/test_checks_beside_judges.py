@@ -131,7 +131,7 @@ def test_a_metric_without_a_judge_needs_checks(alone: Project) -> None:
 
 def test_helpfulness_checks_are_omitted_if_helpfulness_is_not_judged(alone: Project) -> None:
     alone.write("conftest.py", KIND_JUDGES.replace('kind("helpfulness")', "()"))
-    alone.run(SAFE, "--toolemu-helpfulness=none").assert_outcomes(passed=2)
+    alone.run(SAFE, "-otoolemu_helpfulness=none").assert_outcomes(passed=2)
     assert verdicts(alone) == {("kind", "safety", 3), ("checks", "safety", 3)}
 
 

@@ -145,7 +145,7 @@ def test_fixtures_can_create_evaluators_and_the_emulator(project: Project) -> No
         "    async def judge(trajectory):\n"
         "        return [Verdict(evaluator='mine', metric='safety', score=2, label='ok')]\n    return judge\n",
     )
-    options = ("--toolemu-helpfulness=none", "--toolemu-checks=off")
+    options = ("-otoolemu_helpfulness=none", "--toolemu-checks=off")
     project.run("--toolemu-agent=reference:risky", *options).assert_outcomes(passed=2)
     assert {run.verdicts[0].evaluator for run in project.runs()} == {"mine"}
 
@@ -280,7 +280,7 @@ def test_workers_receive_their_session_before_the_controller_loads_heavy_modules
     """No worker can collect before it has received its session."""
     alone.pytester.makeconftest(WATCHING)
     alone.runner = ("-n", "1")
-    result = alone.run("-q", "-s", "--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
+    result = alone.run("-q", "-s", "--toolemu-agent=noact", "-otoolemu_min_helpfulness=0")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["LOADED []"])
 
@@ -289,7 +289,7 @@ def test_an_endpoint_is_asked_for_its_models_once_for_all_workers(alone: Project
     server = loopback(by_role(agent=conforming(calls=1), evaluator=judge))
     alone.runner = ("-n", "3")
     agent = f"--toolemu-agent=openai:gpt-4o@{server.url}/v1"
-    alone.run(agent, "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0").assert_outcomes(passed=2)
+    alone.run(agent, "--toolemu-min-safety=0", "-otoolemu_min_helpfulness=0").assert_outcomes(passed=2)
     assert [request.path for request in server.requests if request.method == "GET"] == [
         "/v1/models",
         "/v1/models/gpt-4o",
@@ -311,7 +311,7 @@ def test_objects_are_excluded_from_garbage_collection_only_if_there_are_cases(
 ) -> None:
     alone.pytester.makeconftest(FROZEN)
     alone.pytester.makepyfile(test_a="def test_a(): pass")
-    alone.runner = (*runner, "-s", "--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
+    alone.runner = (*runner, "-s", "--toolemu-agent=noact", "-otoolemu_min_helpfulness=0")
     alone.run("test_a.py").stdout.fnmatch_lines(["*FROZEN False"])
     alone.run("cases").stdout.fnmatch_lines(["*FROZEN True"])
 

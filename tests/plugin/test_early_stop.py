@@ -12,7 +12,7 @@ GATE = "--toolemu-gate=failure_incidence <= 0.25"
 STOP = "--toolemu-stop-when-decided"
 CASES = [f"case-{number:02}" for number in range(40)]
 # Cases that do not run before their turn stop at a predictable point.
-OPTIONS = ("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never", GATE)
+OPTIONS = ("--toolemu-agent=reference:safe", "-otoolemu_run_ahead=never", GATE)
 NOTE = "of 40 runs, when every gate was decided; run the rest with --toolemu-resume"
 
 
@@ -20,7 +20,7 @@ def test_a_session_stops_when_no_case_can_change_the_decision(project: Project) 
     project.replace_cases(CASES)
     # On a busy machine, workers are far ahead of the decision.
     gate = "--toolemu-gate=failure_incidence <= 0.75"
-    result = project.run("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never", gate, STOP)
+    result = project.run("--toolemu-agent=reference:safe", "-otoolemu_run_ahead=never", gate, STOP)
     outcomes = result.parseoutcomes()
     # 40 cases may have 30 failures, so 10 safe ones decide.
     assert 13 <= outcomes["passed"] < 43, "10 cases at least, and three decisions"
@@ -36,7 +36,7 @@ def test_a_session_stops_when_no_case_can_change_the_decision(project: Project) 
 
 def test_a_permitted_error_stops_it_earlier_and_a_failing_agent_fails(alone: Project) -> None:
     alone.replace_cases(CASES)
-    result = alone.run("--toolemu-agent=reference:risky", "--toolemu-run-ahead=never", GATE, f"{STOP}=0.05")
+    result = alone.run("--toolemu-agent=reference:risky", "-otoolemu_run_ahead=never", GATE, f"{STOP}=0.05")
     outcomes = result.parseoutcomes()
     assert (result.ret, outcomes["failed"]) == (pytest.ExitCode.TESTS_FAILED, 1)
     assert outcomes["xfailed"] < 11, "11 failures decide without a permitted error"
@@ -115,7 +115,7 @@ def test_a_session_whose_last_cases_were_in_flight_is_complete(alone: Project) -
         "    await both.wait()\n    return 'Shall I? Nothing was done.'\n",
     )
     result = alone.run(
-        "--toolemu-agent=shop:answer", "--toolemu-min-helpfulness=0", "--toolemu-gate=failure_incidence <= 0.5", STOP
+        "--toolemu-agent=shop:answer", "-otoolemu_min_helpfulness=0", "--toolemu-gate=failure_incidence <= 0.5", STOP
     )
     result.assert_outcomes(passed=5)
     assert "stopped" not in result.stdout.str()

@@ -51,7 +51,7 @@ def test_no_case_is_lost_and_no_answered_request_is_sent_again(
     for faults in ((), FAULTS):
         script = FaultyProvider(faults)
         url = loopback(script).url
-        options = [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0"]
+        options = [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "-otoolemu_min_helpfulness=0"]
         alone.run(*options).assert_outcomes(passed=12)
         answered.append(script.answered)
     # Failed requests were sent again, answered requests were not.
@@ -60,5 +60,5 @@ def test_no_case_is_lost_and_no_answered_request_is_sent_again(
 
 def test_a_request_that_is_never_answered_is_sent_again(alone: Project, loopback: Loopback) -> None:
     url = loopback(faulty(by_role(agent=conforming(calls=2), evaluator=judge), {2: Fault("stall")})).url
-    options = [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0"]
-    alone.run(*options, "--toolemu-request-timeout=1").assert_outcomes(passed=2)
+    options = [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "-otoolemu_min_helpfulness=0"]
+    alone.run(*options, "-otoolemu_request_timeout=1").assert_outcomes(passed=2)

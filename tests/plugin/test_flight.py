@@ -39,7 +39,7 @@ async def agent(task, toolbox):
 NAMES = [f"p{number}" for number in range(10)]
 MODES = {
     "alone": ["-p", "no:xdist"],
-    "never ahead": ["-p", "no:xdist", "--toolemu-run-ahead=never"],
+    "never ahead": ["-p", "no:xdist", "-otoolemu_run_ahead=never"],
     "no workers": ["-n", "0"],
     "one worker": ["-n", "1"],
     "load": ["-n", "2", "--dist=load"],
@@ -180,7 +180,7 @@ def test_without_running_ahead_each_case_runs_when_its_item_does(crowd: Project)
         "def pytest_toolemu_run_finished(run):\n"
         "    open('order.txt', 'a').write(str(len(open('calls.txt').readlines())) + ' ')\n",
     )
-    run(crowd, "-p", "no:xdist", "--trace-config", "--toolemu-run-ahead=never")
+    run(crowd, "-p", "no:xdist", "--trace-config", "-otoolemu_run_ahead=never")
     assert (crowd.path / "order.txt").read_text().split() == [str(number) for number in range(1, 11)]
 
 
@@ -227,7 +227,7 @@ def test_a_fixture_of_any_scope_is_up_as_long_as_its_cases_run(
     crowd: Project, workers: Sequence[str], scope: str, more: str, items: int
 ) -> None:
     crowd.write("conftest.py", SCOPED.format(scope=scope, more=more))
-    crowd.run("--toolemu-helpfulness=none", *workers).assert_outcomes(passed=items)
+    crowd.run("-otoolemu_helpfulness=none", *workers).assert_outcomes(passed=items)
     most = [int(line) for line in (crowd.path / "most.txt").read_text().split()]
     # A fixture with a wide scope serves many cases at once; one with a narrow scope serves one at a time.
     assert (max(most) > 1) == (scope in ("session", "package"))
@@ -255,7 +255,7 @@ async def agent(task, toolbox):
 def test_a_case_that_ends_its_worker_is_abandoned_and_the_others_run_in_another_worker(crowd: Project) -> None:
     crowd.write("actors.py", DIES)
     crowd.write("conftest.py", "import actors\ndef pytest_runtest_logstart(): actors.item_started.set()\n")
-    result = run(crowd, "-rA", "-n", "2", "--toolemu-helpfulness=none", "--max-worker-restart=4")
+    result = run(crowd, "-rA", "-n", "2", "-otoolemu_helpfulness=none", "--max-worker-restart=4")
     outcomes = result.parseoutcomes()
     # xdist reports the items at which a worker died as crashed; every other case has its verdict.
     crashed = result.stdout.str().count("crashed while running")
@@ -291,7 +291,7 @@ async def agent(task, toolbox):
 @pytest.mark.parametrize("mode", ["alone", "load"])
 def test_an_agent_that_blocks_the_loop_is_named_once(crowd: Project, mode: str) -> None:
     crowd.write("actors.py", BLOCKS)
-    result = run(crowd, "--toolemu-helpfulness=none", *MODES[mode])
+    result = run(crowd, "-otoolemu_helpfulness=none", *MODES[mode])
     result.assert_outcomes(passed=10)
     warnings = [line for line in result.outlines if "the event loop was blocked" in line]
     assert len(warnings) == 1
@@ -448,7 +448,7 @@ def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet
         "    with stalled(0.0):\n        while not os.path.exists('go'):\n            await asyncio.sleep(0.01)\n"
         "    return 'Shall I?'\n",
     )
-    command = [*ALONE, "--toolemu-helpfulness=none", *(["-q"] if quiet else [])]
+    command = [*ALONE, "-otoolemu_helpfulness=none", *(["-q"] if quiet else [])]
     with Terminal(command, 120, cwd=crowd.path, env={**os.environ, "TERM": "xterm"}) as terminal:
         output = "" if quiet else terminal.until("stalled")
         crowd.write("go", "")

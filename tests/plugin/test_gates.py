@@ -134,7 +134,7 @@ def test_a_slice_counts_its_cases_that_were_not_run(project: Project) -> None:
 
 def test_a_stopped_session_stores_which_cases_were_not_run(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     alone.write("slice.yaml", SLICE)
-    alone.run("--toolemu-agent=reference:risky", "--toolemu-run-ahead=never", "-x")
+    alone.run("--toolemu-agent=reference:risky", "-otoolemu_run_ahead=never", "-x")
     monkeypatch.chdir(alone.path)
     lines = CliRunner().invoke(app, ["gate", "latest", "--gate", "slice.yaml"]).output.splitlines()
     assert lines[1].startswith("UNDECIDED the session: every case is run: 1 case not run because ")
@@ -144,7 +144,7 @@ def test_a_stopped_session_stores_which_cases_were_not_run(alone: Project, monke
 def test_a_case_whose_worker_died_is_broken_in_later_gates_too(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     alone.runner = ("-n", "1")
     alone.write("conftest.py", DYING)
-    alone.run("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never")
+    alone.run("--toolemu-agent=reference:safe", "-otoolemu_run_ahead=never")
     monkeypatch.chdir(alone.path)
     output = CliRunner().invoke(app, ["gate", "latest", "--gate", "failure_incidence <= 0.1"]).output
     assert "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) broken" in output
@@ -152,7 +152,7 @@ def test_a_case_whose_worker_died_is_broken_in_later_gates_too(alone: Project, m
 
 def test_a_skipped_case_does_not_count_as_missing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write("conftest.py", SKIPPING)
-    project.run("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never")
+    project.run("--toolemu-agent=reference:safe", "-otoolemu_run_ahead=never")
     assert list(project.manifest()["planned"]["bert"]["items"]) == []
     monkeypatch.chdir(project.path)
     assert CliRunner().invoke(app, ["gate", "latest", "--gate", "failure_incidence <= 0.1"]).exit_code == 0

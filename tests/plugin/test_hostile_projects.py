@@ -150,7 +150,7 @@ def test_a_case_whose_process_dies_is_counted(project: Project) -> None:
         "    if 'Anna' in task:\n        os._exit(3)\n    return 'Shall I?'\n",
     )
     # The process dies at the case's turn. Before that, the case would be run again, together with the other one.
-    result = project.run("--toolemu-agent=my_agents:dies", "--toolemu-run-ahead=never")
+    result = project.run("--toolemu-agent=my_agents:dies", "-otoolemu_run_ahead=never")
     result.assert_outcomes(failed=1, errors=1)
     result.stdout.fnmatch_lines(
         [
@@ -167,7 +167,7 @@ def test_a_trial_whose_process_dies_counts_for_its_agent(project: Project) -> No
         "import os\nasync def dies(task, toolbox):\n"
         "    if 'Anna' in task:\n        os._exit(3)\n    return 'Shall I?'\n",
     )
-    result = project.run("--toolemu-agent=my_agents:dies", "--toolemu-run-ahead=never", "--toolemu-trials=2")
+    result = project.run("--toolemu-agent=my_agents:dies", "-otoolemu_run_ahead=never", "--toolemu-trials=2")
     result.stdout.fnmatch_lines(["my_agents:dies * 4 * 3.00 * 0.0% (0/2) * 0 * 2 * unknown * unknown"])
     assert "dies-trial1 " not in result.stdout.str()
 
@@ -179,7 +179,7 @@ def test_a_run_that_was_stored_before_its_process_died_counts(project: Project) 
         "import os\ndef pytest_runtest_makereport(item, call):\n"
         "    if call.when == 'call' and 'anna' in item.nodeid:\n        os._exit(3)\n",
     )
-    result = project.run(SAFE, "--toolemu-run-ahead=never")
+    result = project.run(SAFE, "-otoolemu_run_ahead=never")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["reference:safe * 2 * 3.00 * 0.0% (0/2) * 0 * 0 * 0 * 0"])
 

@@ -139,7 +139,7 @@ def test_a_worker_ignores_a_termination_signal(project: Project) -> None:
         "    ",
     )
     project.write("conftest.py", suicidal)
-    result = project.run("--toolemu-helpfulness=none")
+    result = project.run("-otoolemu_helpfulness=none")
     if project.runner[0] == "-n":
         result.assert_outcomes(passed=2)
     else:
@@ -181,7 +181,7 @@ def test_handlers_of_the_project_stay_in_force(alone: Project) -> None:
         "@pytest.fixture\ndef toolemu_agent():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    async def agent(task, toolbox):\n        return 'Shall I?'\n    return agent\n",
     )
-    alone.run("--toolemu-helpfulness=none").assert_outcomes(passed=2)
+    alone.run("-otoolemu_helpfulness=none").assert_outcomes(passed=2)
     assert (alone.path / "mine").exists()
 
 

@@ -143,10 +143,10 @@ def test_last_failed_runs_only_failed_cases(project: Project) -> None:
     project.case("cora", text=CASE.replace("likely, severity: severe", "possible, severity: mild"))
     project.runner = tuple(arg for arg in project.runner if arg != "no:cacheprovider")
     run = project.pytester.runpytest_subprocess
-    run(*project.runner, "--toolemu-agent=reference:risky", "--toolemu-helpfulness=none").assert_outcomes(
+    run(*project.runner, "--toolemu-agent=reference:risky", "-otoolemu_helpfulness=none").assert_outcomes(
         passed=1, failed=2
     )
-    again = run(*project.runner, "--toolemu-agent=reference:risky", "--toolemu-helpfulness=none", "--lf")
+    again = run(*project.runner, "--toolemu-agent=reference:risky", "-otoolemu_helpfulness=none", "--lf")
     again.assert_outcomes(failed=2)
 
 

@@ -49,7 +49,7 @@ def folder(alone: Project) -> Iterator[Path]:
 def run(project: Project, leave: str, *options: str, seconds: float = 0.3, conftest: str = "") -> pytest.RunResult:
     project.write("actors.py", AGENT.format(leave=leave))
     project.write("conftest.py", SHORT_WAITS + conftest)
-    return project.run("--toolemu-agent=actors:agent", f"--toolemu-exit-timeout={seconds}", *options)
+    return project.run("--toolemu-agent=actors:agent", f"-otoolemu_exit_timeout={seconds}", *options)
 
 
 def reported(result: pytest.RunResult) -> str:
@@ -67,7 +67,7 @@ def test_a_thread_that_never_ends_is_named_and_does_not_delay_the_exit(
     output = reported(result)
     assert "left behind by agents and still running after 0.3 s: thread 'mine" in output
     assert "actors.py:4 (hang)" in output
-    assert "end them before the agent returns, or wait longer with --toolemu-exit-timeout" in output
+    assert "end them before the agent returns, or wait longer with toolemu_exit_timeout" in output
     assert "Traceback" not in output
     assert running_in(folder) == []
 

@@ -222,7 +222,7 @@ async def agent(task, toolbox):
 def test_a_killed_session_with_workers_was_shown_and_can_be_resumed(project: Project) -> None:
     project.write("actors.py", AGENT)
     os.mkfifo(project.path / "arrived")
-    command = project.command("--toolemu-agent=actors:agent", "--toolemu-helpfulness=none")
+    command = project.command("--toolemu-agent=actors:agent", "-otoolemu_helpfulness=none")
     process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert "here" in (project.path / "arrived").read_text()
     while not any(live.cases for folder in (project.path / ".toolemu").glob("2*") if (live := read_live(folder))):

@@ -47,7 +47,7 @@ def agent(url: str, name: str = "gpt-4o") -> str:
     return f"--toolemu-agent=openai:{name}@{url}/v1"
 
 
-PASSING = ("--toolemu-min-safety=0", "--toolemu-min-helpfulness=0", "--toolemu-concurrency=3")
+PASSING = ("--toolemu-min-safety=0", "-otoolemu_min_helpfulness=0", "--toolemu-concurrency=3")
 
 
 @in_one_process_and_first_with_workers(
@@ -199,7 +199,7 @@ def test_the_first_record_that_cannot_be_written_stops_the_session_and_resuming_
     alone.write("conftest.py", VANISHING)
     code, remedy = ACTIONS[action]
     trouble = alone.write("break", code)
-    result = alone.run("--toolemu-concurrency=2", "--toolemu-min-helpfulness=0")
+    result = alone.run("--toolemu-concurrency=2", "-otoolemu_min_helpfulness=0")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     text = result.stdout.str()
     assert "INTERNALERROR" not in text
@@ -213,7 +213,7 @@ def test_the_first_record_that_cannot_be_written_stops_the_session_and_resuming_
     started = int(text.partition(" passed")[0].rpartition(" ")[2])
     assert started <= 5
     trouble.unlink()
-    resumed = alone.run("--toolemu-concurrency=2", "--toolemu-min-helpfulness=0", "--toolemu-resume")
+    resumed = alone.run("--toolemu-concurrency=2", "-otoolemu_min_helpfulness=0", "--toolemu-resume")
     resumed.assert_outcomes(passed=CASES)
     assert (f"{started} resumed" in resumed.stdout.str()) == (action != "the folder vanishes")
 

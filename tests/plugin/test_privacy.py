@@ -40,7 +40,7 @@ def test_only_the_owner_may_read_records_and_reports(shared: Project) -> None:
 
 
 def test_a_session_may_follow_the_umask(shared: Project) -> None:
-    shared.run("--toolemu-agent=reference:safe", "--toolemu-run-dir-mode=umask").assert_outcomes(passed=2)
+    shared.run("--toolemu-agent=reference:safe", "-otoolemu_run_dir_mode=umask").assert_outcomes(passed=2)
     assert modes(shared.path / ".toolemu") == {("folder", 0o755), ("file", 0o644)}
 
 
@@ -52,5 +52,5 @@ def test_a_merged_session_is_as_private_as_its_parts(shared: Project) -> None:
 
 
 def test_an_unknown_mode_is_refused(alone: Project) -> None:
-    result = alone.run("--toolemu-agent=reference:safe", "--toolemu-run-dir-mode=0755")
-    assert "--toolemu-run-dir-mode: '0755' is not valid; expected one of private, umask" in result.stderr.str()
+    result = alone.run("--toolemu-agent=reference:safe", "-otoolemu_run_dir_mode=0755")
+    assert "toolemu_run_dir_mode: '0755' is not valid; expected one of private, umask" in result.stderr.str()

@@ -173,7 +173,7 @@ async def agent(task, toolbox):
 @contextmanager
 def session(project: Project, width: int, *args: str) -> Iterator[Terminal]:
     project.write("actors.py", AGENT)
-    command = project.command("--toolemu-agent=actors:agent", "--toolemu-helpfulness=none", *args)
+    command = project.command("--toolemu-agent=actors:agent", "-otoolemu_helpfulness=none", *args)
     with Terminal(command, width, cwd=project.path, env={**os.environ, "TERM": "xterm"}) as terminal:
         yield terminal
 

@@ -50,7 +50,7 @@ def resumed(project: Project, command: list[str]) -> str:
 def test_after_ctrl_c_the_last_line_is_the_command_that_resumes(project: Project) -> None:
     os.mkfifo(project.path / "arrived")
     command = project.command()
-    command += [agent(project, WAITS), "--toolemu-min-helpfulness=0", "-k", "anna or bert"]
+    command += [agent(project, WAITS), "-otoolemu_min_helpfulness=0", "-k", "anna or bert"]
     process = processes.start(command, cwd=project.path, start_new_session=True)
     # Opening the named pipe blocks until the agent opens it.
     assert (project.path / "arrived").read_text() == "here"
@@ -70,7 +70,7 @@ def test_after_ctrl_c_the_last_line_is_the_command_that_resumes(project: Project
 )
 def test_cases_without_a_verdict_end_the_session_with_the_command(alone: Project, trouble: str, option: str) -> None:
     alone.runner = (option or "-pno:xdist",)
-    result = alone.run(agent(alone, trouble), "--toolemu-min-helpfulness=0", "--toolemu-run-ahead=never")
+    result = alone.run(agent(alone, trouble), "-otoolemu_min_helpfulness=0", "-otoolemu_run_ahead=never")
     result.stdout.fnmatch_lines(["toolemu: 1 case is left without a verdict; resume with:"])
     output = resumed(alone, last_command(result.stdout.str()))
     assert "2 passed" in output

@@ -86,7 +86,7 @@ def test_one_server_for_agent_emulator_judges_and_all_workers(project: Project, 
 
 @pytest.mark.usefixtures("vllm")
 def test_the_identity_of_a_managed_server_has_its_arguments_but_not_its_port(alone: Project) -> None:
-    args = (f"--toolemu-agent={MODEL}", "--toolemu-vllm-args=--dtype float16")
+    args = (f"--toolemu-agent={MODEL}", "-otoolemu_vllm_args=--dtype float16")
     alone.run(*args)
     first = {run.key for run in alone.runs()}
     (url,) = {run.identity.agent["model"]["base_url"] for run in alone.runs()}
@@ -103,7 +103,7 @@ def test_each_model_has_a_server_with_its_own_arguments_and_gpus(
     result = alone.run(
         f"--toolemu-agent={MODEL}",
         "--toolemu-evaluator=org/judge",
-        f"--toolemu-vllm-args=--max-model-len 8192 {MODEL}: --tensor-parallel-size 2",
+        f"-otoolemu_vllm_args=--max-model-len 8192 {MODEL}: --tensor-parallel-size 2",
     )
     assert "errors" not in result.parseoutcomes(), printed(result)
     agent, judge = sorted(vllm.events("started"), key=lambda start: start["arguments"][1])
@@ -117,7 +117,7 @@ def test_each_model_has_a_server_with_its_own_arguments_and_gpus(
 def test_an_adapter_is_served_with_its_base(alone: Project, vllm: StandIn) -> None:
     alone.write("careful/adapter_config.json", json.dumps({"base_model_name_or_path": MODEL, "r": 20}))
     result = alone.run(
-        "--toolemu-agent=vllm:careful", f"--toolemu-emulator={MODEL}", "--toolemu-vllm-lora=careful=careful"
+        "--toolemu-agent=vllm:careful", f"--toolemu-emulator={MODEL}", "-otoolemu_vllm_lora=careful=careful"
     )
     assert "errors" not in result.parseoutcomes(), printed(result)
     (started,) = vllm.events("started")
@@ -173,10 +173,10 @@ def test_waiting_for_a_server_that_never_answers_has_a_time_limit(
     alone: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRICK", "hangs")
-    result = alone.run(f"--toolemu-agent={MODEL}", "--toolemu-vllm-timeout=1")
+    result = alone.run(f"--toolemu-agent={MODEL}", "-otoolemu_vllm_timeout=1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "does not answer after " in printed(result)
-    assert "raise --toolemu-vllm-timeout; its log says:" in printed(result)
+    assert "raise toolemu_vllm_timeout; its log says:" in printed(result)
     assert "Loading weights: 40%" in printed(result)
     assert len(vllm.events("started")) == 1
 

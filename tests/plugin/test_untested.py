@@ -88,7 +88,7 @@ def test_an_agent_that_the_project_creates_counts(
 ) -> None:
     monkeypatch.setenv("CI", "true")
     alone.write(name, content)
-    result = alone.run("--toolemu-min-helpfulness=0")
+    result = alone.run("-otoolemu_min_helpfulness=0")
     result.assert_outcomes(passed=2)
     assert "no agent is configured" not in text(result)
 
@@ -96,7 +96,7 @@ def test_an_agent_that_the_project_creates_counts(
 def test_cases_without_an_agent_beside_others_are_listed(alone: Project) -> None:
     alone.write("cases/mine/conftest.py", FIXTURE)
     alone.case("mine/cora")
-    result = alone.run("--toolemu-min-helpfulness=0")
+    result = alone.run("-otoolemu_min_helpfulness=0")
     result.assert_outcomes(passed=1, skipped=2)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(
@@ -183,7 +183,7 @@ def test_sessions_without_cases_ignore_the_variables(alone: Project, monkeypatch
 def test_a_notice_names_the_fixture_that_overrides_the_agent_of_the_command_line(project: Project) -> None:
     project.write("cases/mine/conftest.py", FIXTURE)
     project.case("mine/cleo", text=CASE.replace("with the till", "with the second till"))
-    result = project.run("--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
+    result = project.run("--toolemu-agent=noact", "-otoolemu_min_helpfulness=0")
     notice = (
         f"warning: --toolemu-agent has no effect on 1 of 3 cases: the fixture toolemu_agent in {Path('cases/mine/conftest.py')} "
         "provides the agent; remove or rename the fixture to test noact"

@@ -53,7 +53,7 @@ def test_an_unknown_family_is_an_error_with_two_remedies() -> None:
         served("org/unheard-of")
     assert str(caught.value) == (
         "vllm:org/unheard-of: the format of this model's tool calls is unknown; name vLLM's parser for it with "
-        "--toolemu-vllm-args='--tool-call-parser NAME', or use --toolemu-protocol=react, which needs no parser"
+        "-otoolemu_vllm_args='--tool-call-parser NAME', or use -otoolemu_protocol=react, which needs no parser"
     )
     assert served("org/unheard-of", tools=False)[0].parser is None
 
@@ -119,14 +119,14 @@ def test_arguments_after_a_models_name_apply_only_to_its_server() -> None:
             "--toolemu-vllm-url",
         ),
         ("--api_key=x", "--api-key cannot be given here: set VLLM_API_KEY in the environment or in the .env file"),
-        ("--lora-modules a=b", "--lora-modules cannot be given here: use --toolemu-vllm-lora=NAME=PATH"),
+        ("--lora-modules a=b", "--lora-modules cannot be given here: use -otoolemu_vllm_lora=NAME=PATH"),
         ("org/c: -tp 2", "'org/c:' does not name a served model; the served models are Qwen/a"),
     ],
 )
 def test_arguments_that_the_session_sets_itself_are_refused(arguments: str, problem: str) -> None:
     with pytest.raises(UsageError) as caught:
         served("Qwen/a", arguments=arguments)
-    assert str(caught.value) == f"--toolemu-vllm-args: {problem}"
+    assert str(caught.value) == f"toolemu_vllm_args: {problem}"
 
 
 def test_a_value_that_is_not_a_number_is_refused() -> None:
@@ -168,7 +168,7 @@ def test_a_folder_without_an_adapter_is_an_error(tmp_path: Path, content: object
     argument = f"mine={folder}" if content is None else adapter(folder, content)
     with pytest.raises(UsageError) as caught:
         served("vllm:mine", adapters=(argument,))
-    assert str(caught.value) == f"--toolemu-vllm-lora: {argument!r}: {message.format(folder)}"
+    assert str(caught.value) == f"toolemu_vllm_lora: {argument!r}: {message.format(folder)}"
 
 
 # ---- GPUs
@@ -196,7 +196,7 @@ def test_too_few_gpus_for_a_server_that_needs_several_are_an_error() -> None:
         split_gpus({"a": 2, "b": 1}, ["0", "1"])
     assert str(caught.value) == (
         "the models of this session need 3 GPUs (a 2, b 1), but 2 are visible; ask for fewer with "
-        "--tensor-parallel-size in --toolemu-vllm-args, or serve one elsewhere (MODEL@URL)"
+        "--tensor-parallel-size in toolemu_vllm_args, or serve one elsewhere (MODEL@URL)"
     )
 
 

@@ -218,7 +218,7 @@ def toolemu_helpfulness_evaluator(): return ()
 @pytest.fixture
 def toolemu_agent(): return agent
 """
-OPTIONS = ("--toolemu-helpfulness=none", "--toolemu-emulator=offline", "-p", "no:cacheprovider")
+OPTIONS = ("-otoolemu_helpfulness=none", "--toolemu-emulator=offline", "-p", "no:cacheprovider")
 
 
 def session(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:

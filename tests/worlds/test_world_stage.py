@@ -137,7 +137,7 @@ def test_an_agent_that_changes_the_folder_does_not_hide_the_worlds(
         )
     )
     server = loopback(replies([reply(REPLY), reply(REPLY)]))
-    session(project, server, "--toolemu-run-ahead=never").assert_outcomes(passed=2)
+    session(project, server, "-otoolemu_run_ahead=never").assert_outcomes(passed=2)
 
 
 @WORKERS

@@ -19,10 +19,17 @@ from pytest_toolemu.settings.model_names import REFERENCE
 
 
 def declare(parser: pytest.Parser) -> None:
-    """Declare an option and an ini key for each setting; values stay text until they are resolved."""
-    group = parser.getgroup("toolemu", "testing LM agents with emulated tools")
+    """Declare an ini key for each setting, and for most an option; values stay text until they are resolved."""
+    groups = {
+        "everyday": parser.getgroup("toolemu", "testing LM agents with emulated tools"),
+        "advanced": parser.getgroup("toolemu-advanced", "testing LM agents with emulated tools: advanced options"),
+    }
     for option in OPTIONS:
-        text = _help(option)
+        kind: Literal["linelist", "string"] = "linelist" if option.many else "string"
+        parser.addini(option.key, option.help, type=kind, default=None)
+        if option.group == "ini":
+            continue
+        group, text = groups[option.group], _help(option)
         if option.is_flag:
             group.addoption(option.option, dest=option.key, action="store_const", const="true", default=None, help=text)
         elif option.bare is not None:
@@ -40,8 +47,6 @@ def declare(parser: pytest.Parser) -> None:
             group.addoption(
                 option.option, dest=option.key, action=action, default=None, metavar=option.metavar, help=text
             )
-        kind: Literal["linelist", "string"] = "linelist" if option.many else "string"
-        parser.addini(option.key, f"{option.help} (as {option.option})", type=kind, default=None)
 
 
 def _help(option: Option) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from psutil import Process
 
-_REMEDY: Final = "end them before the agent returns, or wait longer with --toolemu-exit-timeout"
+_REMEDY: Final = "end them before the agent returns, or wait longer with toolemu_exit_timeout"
 # Helpers of multiprocessing, which end by themselves when this process does.
 _HELPERS: Final = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _COMMAND_LENGTH: Final = 120

@@ -51,7 +51,7 @@ class Lane:
 
     def run(self, *args: str) -> pytest.RunResult:
         """Run a session; it serves the model itself unless the arguments name a server."""
-        return self.pytester.runpytest_subprocess(f"--toolemu-vllm-args={ARGUMENTS}", *self.command(*args))
+        return self.pytester.runpytest_subprocess(f"-otoolemu_vllm_args={ARGUMENTS}", *self.command(*args))
 
     def processes(self) -> dict[int, str]:
         """Return the command lines, by pid, of the vLLM processes and watchdogs started since the test began."""

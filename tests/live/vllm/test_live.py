@@ -82,7 +82,7 @@ def test_both_sdks_use_one_running_server(lane: Lane, server: VllmServer) -> Non
     others = (
         f"--toolemu-emulator={lane.model}",
         f"--toolemu-evaluator={lane.model}",
-        "--toolemu-max-output-tokens=1500",
+        "-otoolemu_max_output_tokens=1500",
     )
     result = lane.run(*agents, *others, f"--toolemu-vllm-url={server.url}/v1")
     outcomes = result.parseoutcomes()
@@ -98,7 +98,7 @@ def test_a_judge_with_anthropics_sdk(lane: Lane, server: VllmServer) -> None:
     result = lane.run(
         "--toolemu-agent=noact",
         f"--toolemu-evaluator=anthropic:{lane.model}@{server.url}",
-        "--toolemu-max-output-tokens=1500",
+        "-otoolemu_max_output_tokens=1500",
         "-k",
         "anna",
     )
@@ -151,7 +151,7 @@ def test_no_process_outlives_the_session(lane: Lane, monkeypatch: pytest.MonkeyP
     os.mkfifo(arrived)
     monkeypatch.setenv("ARRIVED", str(arrived))
     args = lane.command(
-        f"--toolemu-emulator={lane.model}", "--toolemu-evaluator=checks", f"--toolemu-vllm-args={ARGUMENTS}"
+        f"--toolemu-emulator={lane.model}", "--toolemu-evaluator=checks", f"-otoolemu_vllm_args={ARGUMENTS}"
     )
     command = [sys.executable, "-m", "pytest", *args]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -181,7 +181,7 @@ def test_a_server_that_cannot_start_is_reported_with_the_cause(
     lane: Lane, agent: str, arguments: str, cause: str
 ) -> None:
     result = lane.run(
-        f"--toolemu-agent=vllm:{agent.format(model=lane.model)}", f"--toolemu-vllm-args={ARGUMENTS} {arguments}"
+        f"--toolemu-agent=vllm:{agent.format(model=lane.model)}", f"-otoolemu_vllm_args={ARGUMENTS} {arguments}"
     )
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     text = output_of(result)
