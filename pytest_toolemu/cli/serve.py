@@ -1,4 +1,4 @@
-"""``toolemu serve`` and ``toolemu connect``: try any MCP client by hand on one case."""
+"""``toolemu serve``: try any MCP client by hand on one case."""
 
 from __future__ import annotations
 
@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 
 def serve(
-    case: Annotated[str, typer.Argument(help="Case file, or the ID of a shipped case, such as june-rent-for-anna.")],
+    case: Annotated[
+        str,
+        typer.Argument(
+            help="Case file; ID of a shipped case, such as june-rent-for-anna; or URL of a case that is being served, "
+            "to connect a client that starts its servers as programs (stdio)."
+        ),
+    ],
     *,
     emulator: Annotated[
         str | None,
@@ -47,6 +53,9 @@ def serve(
     from pytest_toolemu.cli.attended_run import AttendedAgent, attended_spec, run_attended, verdict_lines
     from pytest_toolemu.cli.common import command_settings, with_components
 
+    if "://" in case:
+        _connect(case)
+        return
     if not agent.strip():
         raise UsageError("--agent is empty; give the agent a name, such as --agent=my-agent, or omit the option")
     resolved_case = _load(case)
@@ -100,7 +109,7 @@ def _show_case(resolved_case: ResolvedCase, url: str) -> None:
     _show(f"{case.id}: {counted(len(resolved_case.tools), 'tool')} of {toolkits}")
     _show(f"URL: {url}")
     _show(f"configuration: {_configuration({'type': 'http', 'url': url})}")
-    _show(f"configuration for stdio: {_configuration({'command': program, 'args': ['connect', url]})}")
+    _show(f"configuration for stdio: {_configuration({'command': program, 'args': ['serve', url]})}")
     _show("instruction for the agent:")
     _show(visible(case.instruction))
     err.print("Ctrl-C ends the agent's turn; then the run is judged and stored.")
@@ -144,11 +153,11 @@ def _interrupts(event: asyncio.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def connect(url: Annotated[str, typer.Argument(help="URL of a case, as 'toolemu serve' prints it.")]) -> None:
+def _connect(url: str) -> None:
     """Connect an MCP client that starts its servers as programs (stdio) with a case that is being served."""
     from pytest_toolemu.models.sdk_versions import require_sdk
 
-    require_sdk("serve", "toolemu connect")
+    require_sdk("serve", "toolemu serve")
     address = urlsplit(url)
     if address.scheme != "http" or not address.hostname or not address.path.strip("/"):
         raise UsageError(

@@ -305,7 +305,7 @@ class Toolbox:
         if missing := [name for name in dict.fromkeys(names) if name not in known]:
             error = MissingToolError(
                 f"the agent {agent} has tools that no toolkit of the case {self.resolved_case.case.id!r} has: "
-                f"{', '.join(missing)}; declare or import them ('toolemu toolkit import') in a toolkit of the case, "
+                f"{', '.join(missing)}; declare or import them ('toolemu import tools') in a toolkit of the case, "
                 "or remove them from the agent. None of them was executed"
             )
             self.stop(error)

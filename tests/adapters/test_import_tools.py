@@ -1,4 +1,4 @@
-"""Tools of frameworks become toolkits: ``toolemu toolkit import python``."""
+"""Tools of frameworks become toolkits: ``toolemu import tools python``."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "world", "worlds", "builder", "evaluator", "checks", "helpfulness", "judge-later", "min-safety",
     "min-helpfulness", "gate", "stop-when-decided", "calibration", "trials", "turns", "user", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead",
     "sample", "shard", "seed", "temperature", "max-output-tokens", "request-timeout", "vllm-args", "vllm-lora", "vllm-url", "vllm-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
-    "run-dir", "run-dir-mode", "report", "ui", "resume", "resume-again", "record", "replay", "exit-timeout", "offline", "benchmark",
+    "run-dir", "run-dir-mode", "report", "resume", "resume-again", "record", "replay", "exit-timeout", "offline", "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {
@@ -35,7 +35,6 @@ COMMANDS: dict[str, Any] = {
     "generate": {"toolkits": {}, "cases": {}},
     "vary": {},
     "complete": {},
-    "toolkit": {"import": {"mcp": {}, "openapi": {}, "functions": {}, "python": {}, "capture": {}}},
     "lint": {},
     "worlds": {},
     "stats": {},
@@ -50,11 +49,10 @@ COMMANDS: dict[str, Any] = {
     "judge": {},
     "calibrate": {},
     "serve": {},
-    "connect": {},
     "label": {},
     "check": {},
     "review": {},
-    "import": {"toolemu": {}, "trajectories": {}, "trace": {}},
+    "import": {"tools": {}, "toolemu": {}, "trajectories": {}, "trace": {}},
     "baseline": {},
 }
 

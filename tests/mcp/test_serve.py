@@ -1,4 +1,4 @@
-"""``toolemu serve`` and ``toolemu connect``: a person tries an MCP client by hand."""
+"""``toolemu serve``: a person tries an MCP client by hand."""
 
 from __future__ import annotations
 
@@ -116,8 +116,11 @@ def test_only_safety_is_judged_if_helpfulness_is_not_wanted() -> None:
             "cases/transfer.toolemu.yaml; did you mean 'june-rent-for-anna'?",
         ),
         (["serve", "june-rent-for-ana"], "did you mean 'june-rent-for-anna'"),
-        (["connect", "mine"], "'mine' is not the URL of a case; copy it from the output of 'toolemu serve'"),
-        (["connect", "http://127.0.0.1:1/x/mcp"], "http://127.0.0.1:1/x/mcp does not answer: "),
+        (
+            ["serve", "http://mine"],
+            "'http://mine' is not the URL of a case; copy it from the output of 'toolemu serve'",
+        ),
+        (["serve", "http://127.0.0.1:1/x/mcp"], "http://127.0.0.1:1/x/mcp does not answer: "),
     ],
 )
 def test_each_mistake_gives_one_message(arguments: list[str], message: str) -> None:
@@ -146,7 +149,7 @@ def test_a_client_that_starts_programs_lists_and_calls_the_tools() -> None:
     async def talking() -> tuple[Any, list[Any], Toolbox]:
         box = toolbox()
         async with served(box) as url:
-            program = StdioServerParameters(command=sys.executable, args=["-m", "pytest_toolemu.cli", "connect", url])
+            program = StdioServerParameters(command=sys.executable, args=["-m", "pytest_toolemu.cli", "serve", url])
             async with Client(program) as client:
                 tools = (await client.list_tools()).tools
                 results = [await client.call_tool("Lockers_Open", {"locker": number}) for number in ("7", "9")]
@@ -163,7 +166,7 @@ def test_a_client_learns_that_its_case_has_ended() -> None:
         async with served(toolbox()) as url:
             return url
 
-    result = CliRunner().invoke(app, ["connect", asyncio.run(talking())])
+    result = CliRunner().invoke(app, ["serve", asyncio.run(talking())])
     assert isinstance(result.exception, UsageError)
     assert "start 'toolemu serve' again" in str(result.exception)
 

@@ -11,7 +11,7 @@ from pytest_toolemu.cli.common import out
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
 
-importers = typer.Typer(no_args_is_help=True, help="Turn recordings and files of other projects into cases or runs.")
+importers = typer.Typer(no_args_is_help=True, help="Turn tools, recordings, and files of other projects into cases.")
 
 
 @importers.command("toolemu")

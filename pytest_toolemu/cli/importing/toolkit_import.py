@@ -1,141 +1,107 @@
-"""``toolemu toolkit import``: write toolkits for existing tools."""
+"""``toolemu import tools``: write toolkits for existing tools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from pytest_toolemu.cli.common import out
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedToolkit
 
-toolkit = typer.Typer(no_args_is_help=True, help="Write toolkits for existing tools.")
-imports = typer.Typer(
-    no_args_is_help=True, help="Write a toolkit for existing tools, so that the emulator answers in their place."
-)
-toolkit.add_typer(imports, name="import")
-
-Only = Annotated[
-    str,
-    typer.Option(
-        metavar="REGEX", help="Import the tools whose names contain a match; required if there are more than 40."
-    ),
-]
-Into = Annotated[Path | None, typer.Option(metavar="FILE", help="The new file; default: toolkits/NAME.toolkit.yaml.")]
-Diff = Annotated[
-    bool,
-    typer.Option(
-        "--diff", help="Write nothing; show how the file differs from the source, and exit with 1 if it does."
-    ),
-]
-Timeout = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Timeout of the source, in seconds.")]
+Kind = Literal["mcp", "openapi", "functions", "python", "capture"]
 
 
-@imports.command("mcp")
-def import_mcp(
+def import_tools(
+    kind: Annotated[
+        Kind,
+        typer.Argument(
+            help="mcp: a server of the Model Context Protocol; openapi: an OpenAPI 3 document; functions: a JSON file "
+            "with functions as in requests to model providers; python: a list of tools, an agent, or a function, whose "
+            "module is executed; capture: an agent that runs until its first request, sent to OPENAI_BASE_URL or "
+            "ANTHROPIC_BASE_URL."
+        ),
+    ],
     source: Annotated[
         list[str],
-        typer.Argument(metavar="URL | -- COMMAND", help="URL of an MCP server, or a command that starts one."),
+        typer.Argument(metavar="SOURCE | -- COMMAND", help="URL, file, MODULE:OBJECT, or the command to start."),
     ],
     *,
-    only: Only = "",
-    into: Into = None,
-    diff: Diff = False,
+    only: Annotated[
+        str,
+        typer.Option(
+            metavar="REGEX", help="Import the tools whose names contain a match; required if there are more than 40."
+        ),
+    ] = "",
+    into: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The new file; default: toolkits/NAME.toolkit.yaml.")
+    ] = None,
+    diff: Annotated[
+        bool,
+        typer.Option(
+            "--diff", help="Write nothing; show how the file differs from the source, and exit with 1 if it does."
+        ),
+    ] = False,
     header: Annotated[
         list[str] | None,
-        typer.Option(metavar="'NAME: VALUE'", help="HTTP header, as 'Authorization: Bearer ${TOKEN}'; repeatable."),
+        typer.Option(
+            metavar="'NAME: VALUE'", help="HTTP header for mcp, as 'Authorization: Bearer ${TOKEN}'; repeatable."
+        ),
     ] = None,
-    timeout: Timeout = 60.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Timeout of the source, in seconds.")
+    ] = 60.0,
 ) -> None:
-    """Import the tools that a server of the Model Context Protocol lists. No tool is called."""
+    """Write a toolkit for existing tools, so that the emulator answers in their place. No tool or model is called."""
+    is_url = len(source) == 1 and "://" in source[0]
+    if header and not (kind == "mcp" and is_url):
+        raise UsageError("--header applies only to a server at a URL; pass keys to a command through the environment")
+    if len(source) > 1 and kind not in ("mcp", "capture"):
+        raise UsageError(f"toolemu import tools {kind} takes one source, not {len(source)}: {' '.join(source)}")
+    _complete(_reader(kind, source, header or (), timeout), into, only, diff=diff)
+
+
+def _reader(kind: Kind, source: list[str], header: Sequence[str], timeout: float) -> Callable[[], PublishedToolkit]:
+    """Return the function that reads the tools of a source."""
+    if kind == "mcp":
+        return _mcp_reader(source, header, timeout)
+    if kind == "openapi":
+        from pytest_toolemu.authoring.importers.tool_sources.openapi_document import read_openapi
+
+        return lambda: read_openapi(source[0], timeout, offline=_is_offline())
+    if kind == "functions":
+        from pytest_toolemu.authoring.importers.tool_sources.function_lists import read_functions
+
+        return lambda: read_functions(Path(source[0]))
+    if kind == "python":
+        from pytest_toolemu.authoring.importers.tool_sources.python_tools import read_python_tools
+
+        # As for `python -m`: a command has no folder of the user on its path.
+        sys.path.insert(0, str(Path.cwd()))
+        return lambda: read_python_tools(source[0])
+    from pytest_toolemu.authoring.importers.tool_sources.request_capture import capture_tools
+
+    return lambda: capture_tools(source, timeout)
+
+
+def _mcp_reader(source: list[str], header: Sequence[str], timeout: float) -> Callable[[], PublishedToolkit]:
     from pytest_toolemu import __version__
     from pytest_toolemu.authoring.importers.tool_sources.bounded_http import parsed_headers
     from pytest_toolemu.authoring.importers.tool_sources.mcp_tools import tools_of_command, tools_of_url
-    from pytest_toolemu.errors import UsageError
 
     if len(source) == 1 and "://" in source[0]:
         offline = _is_offline()  # first, as this also reads the variables of `.env`
-        headers = parsed_headers(header or ())
-        _complete(
-            lambda: tools_of_url(source[0], headers, timeout, __version__, offline=offline), into, only, diff=diff
-        )
-    elif header:
-        raise UsageError("--header applies only to a server at a URL; pass keys to a command through the environment")
-    else:
-        _complete(lambda: tools_of_command(source, timeout, __version__), into, only, diff=diff)
-
-
-@imports.command("openapi")
-def import_openapi(
-    source: Annotated[str, typer.Argument(metavar="FILE|URL", help="OpenAPI 3 document, as JSON or YAML.")],
-    *,
-    only: Only = "",
-    into: Into = None,
-    diff: Diff = False,
-    timeout: Timeout = 60.0,
-) -> None:
-    """Import the operations of an OpenAPI document. Large schemas are cut; the cut parts accept any value."""
-    from pytest_toolemu.authoring.importers.tool_sources.openapi_document import read_openapi
-
-    _complete(lambda: read_openapi(source, timeout, offline=_is_offline()), into, only, diff=diff)
-
-
-@imports.command("functions")
-def import_functions(
-    file: Annotated[
-        Path, typer.Argument(help="JSON file with functions in the format of OpenAI, Anthropic, or Gemini.")
-    ],
-    *,
-    only: Only = "",
-    into: Into = None,
-    diff: Diff = False,
-) -> None:
-    """Import the functions in a JSON file: a list in the format of a model provider, or a request that contains one."""
-    from pytest_toolemu.authoring.importers.tool_sources.function_lists import read_functions
-
-    _complete(lambda: read_functions(file), into, only, diff=diff)
-
-
-@imports.command("python")
-def import_python(
-    target: Annotated[str, typer.Argument(metavar="MODULE:OBJECT", help="A list of tools, an agent, or a function.")],
-    *,
-    only: Only = "",
-    into: Into = None,
-    diff: Diff = False,
-) -> None:
-    """Import the tools of a Python object, whose module is executed. No tool is called."""
-    import sys
-
-    from pytest_toolemu.authoring.importers.tool_sources.python_tools import read_python_tools
-
-    # As for `python -m`: a command has no folder of the user on its path.
-    sys.path.insert(0, str(Path.cwd()))
-    _complete(lambda: read_python_tools(target), into, only, diff=diff)
-
-
-@imports.command("capture")
-def import_capture(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="The command that runs an agent.")],
-    *,
-    only: Only = "",
-    into: Into = None,
-    diff: Diff = False,
-    timeout: Timeout = 60.0,
-) -> None:
-    """Run an agent until its first request to a model, and import the tools in that request. No model is called.
-
-    The agent must send its requests to OPENAI_BASE_URL or ANTHROPIC_BASE_URL.
-    """
-    from pytest_toolemu.authoring.importers.tool_sources.request_capture import capture_tools
-
-    _complete(lambda: capture_tools(command, timeout), into, only, diff=diff)
+        headers = parsed_headers(header)
+        return lambda: tools_of_url(source[0], headers, timeout, __version__, offline=offline)
+    return lambda: tools_of_command(source, timeout, __version__)
 
 
 def _is_offline() -> bool:

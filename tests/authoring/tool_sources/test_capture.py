@@ -1,4 +1,4 @@
-"""``toolemu toolkit import capture``: the tools in an agent's first request to a model."""
+"""``toolemu import tools capture``: the tools in an agent's first request to a model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_first_request_with_tools_is_recorded(folder: Path) -> None:
-    output = toolemu("toolkit", "import", "capture", "--", sys.executable, "-S", "boat_agent.py", json.dumps([TOOL]))
+    output = toolemu("import", "tools", "capture", "--", sys.executable, "-S", "boat_agent.py", json.dumps([TOOL]))
     assert output.startswith("toolkits/BoatAgent.toolkit.yaml: 1 tool\n")
     (tool,) = load_toolkit(folder / "toolkits/BoatAgent.toolkit.yaml").tools
     assert (tool.call_as, tool.description) == ("read_log", "Read.")
@@ -56,7 +56,7 @@ def test_the_first_request_with_tools_is_recorded(folder: Path) -> None:
 def test_an_agent_that_sends_no_tools_gets_one_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str], message: str
 ) -> None:
-    error = message_of(monkeypatch, capsys, "toolkit", "import", "capture", "--timeout", "0.2", "--", *command)
+    error = message_of(monkeypatch, capsys, "import", "tools", "capture", "--timeout", "0.2", "--", *command)
     assert message in error
     assert error.count("\n") == 0
 

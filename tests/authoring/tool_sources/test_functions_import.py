@@ -1,4 +1,4 @@
-"""``toolemu toolkit import functions``: lists of functions as model providers take them."""
+"""``toolemu import tools functions``: lists of functions as model providers take them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_format_is_read(folder: Path, form: str) -> None:
     Path("boat-log.json").write_text(json.dumps(FORMATS[form]))
-    output = toolemu("toolkit", "import", "functions", "boat-log.json")
+    output = toolemu("import", "tools", "functions", "boat-log.json")
     assert output.startswith("toolkits/BoatLog.toolkit.yaml: 1 tool\n")
     (tool,) = load_toolkit(folder / "toolkits/BoatLog.toolkit.yaml").tools
     assert (tool.call_as, tool.description) == ("read_log", "Read.")
@@ -55,7 +55,7 @@ def test_a_format_is_read(folder: Path, form: str) -> None:
 
 def test_the_command_says_what_is_guessed_and_what_to_do() -> None:
     Path("boat-log.json").write_text(json.dumps([*FORMATS["Anthropic"], {**NAMED, "parameters": PARAMETERS}, {}]))
-    output = toolemu("toolkit", "import", "functions", "boat-log.json")
+    output = toolemu("import", "tools", "functions", "boat-log.json")
     assert output.splitlines()[1:] == [
         "note: a tool that the provider executes itself is left out: 1 (bash)",
         "note: an entry without a name is left out: 1 ({})",
@@ -68,7 +68,7 @@ def test_the_command_says_what_is_guessed_and_what_to_do() -> None:
 def test_drift_is_shown_and_exits_with_1() -> None:
     file = Path("boat-log.json")
     file.write_text(json.dumps(FORMATS["OpenAI"]))
-    command = ("toolkit", "import", "functions", "boat-log.json")
+    command = ("import", "tools", "functions", "boat-log.json")
     toolemu(*command)
     assert toolemu(*command, "--diff") == "toolkits/BoatLog.toolkit.yaml: 0 differences from the file boat-log.json\n"
     file.write_text(json.dumps([{**NAMED, "parameters": PARAMETERS, "description": "Read \u001b[2J."}]))
@@ -94,4 +94,4 @@ def test_a_file_that_is_not_valid_gets_one_message(
 ) -> None:
     if content is not None:
         Path("boat-log.json").write_bytes(content.encode("latin-1"))
-    assert message_of(monkeypatch, capsys, "toolkit", "import", "functions", "boat-log.json").startswith(message)
+    assert message_of(monkeypatch, capsys, "import", "tools", "functions", "boat-log.json").startswith(message)

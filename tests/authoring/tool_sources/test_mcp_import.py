@@ -1,4 +1,4 @@
-"""``toolemu toolkit import mcp``: servers that are commands or at URLs."""
+"""``toolemu import tools mcp``: servers that are commands or at URLs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class TestCommand:
     def test_the_tools_of_all_pages_are_imported(self, folder: Path) -> None:
         Path("server.py").write_text(SERVER)
-        output = toolemu("toolkit", "import", "mcp", "--", sys.executable, "server.py")
+        output = toolemu("import", "tools", "mcp", "--", sys.executable, "server.py")
         assert output.startswith("toolkits/BoatShed.toolkit.yaml: 2 tools\n")
         toolkit = load_toolkit(folder / "toolkits/BoatShed.toolkit.yaml")
         tool = toolkit.tools[0]
@@ -71,7 +71,7 @@ class TestCommand:
     def test_a_command_that_is_no_server_gets_one_message(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str], message: str
     ) -> None:
-        error = message_of(monkeypatch, capsys, "toolkit", "import", "mcp", "--timeout", "0.5", "--", *command)
+        error = message_of(monkeypatch, capsys, "import", "tools", "mcp", "--timeout", "0.5", "--", *command)
         assert message in error
         assert error.count("\n") == 0
 
@@ -134,7 +134,7 @@ class TestUrl:
     ) -> None:
         url, keys = boat_shed
         monkeypatch.setenv("BOAT_TOKEN", "t-2")
-        output = toolemu("toolkit", "import", "mcp", url, "--header", "Authorization: Bearer ${BOAT_TOKEN}")
+        output = toolemu("import", "tools", "mcp", url, "--header", "Authorization: Bearer ${BOAT_TOKEN}")
         assert output.startswith("toolkits/BoatShed.toolkit.yaml: 1 tool\n")
         assert set(keys) == {"Bearer t-2"}
 
@@ -151,7 +151,7 @@ class TestUrl:
         self, site: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Any, message: str
     ) -> None:
         monkeypatch.setattr(Site, "answer", answer)
-        error = message_of(monkeypatch, capsys, "toolkit", "import", "mcp", site)
+        error = message_of(monkeypatch, capsys, "import", "tools", "mcp", site)
         assert error.startswith(f"{site}: does not list its tools: ")
         assert message in error
         assert error.count("\n") == 0
@@ -177,13 +177,13 @@ class TestUrl:
     def test_wrong_arguments_get_one_message(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
     ) -> None:
-        assert message_of(monkeypatch, capsys, "toolkit", "import", "mcp", *arguments).startswith(message)
+        assert message_of(monkeypatch, capsys, "import", "tools", "mcp", *arguments).startswith(message)
 
     def test_nothing_but_this_machine_is_reached_offline(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setenv("TOOLEMU_OFFLINE", "1")
-        assert message_of(monkeypatch, capsys, "toolkit", "import", "mcp", "https://tools.example/mcp") == (
+        assert message_of(monkeypatch, capsys, "import", "tools", "mcp", "https://tools.example/mcp") == (
             "tools.example: needs the network, but TOOLEMU_OFFLINE is set; unset it, or import from a file or a command"
         )
         for url in ("http://127.0.0.1/mcp", "http://[::1]/mcp", "http://localhost:8/mcp"):

@@ -1,4 +1,4 @@
-"""``toolemu toolkit import openapi``: documents in JSON and YAML, from files and URLs, whatever they contain."""
+"""``toolemu import tools openapi``: documents in JSON and YAML, from files and URLs, whatever they contain."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def imported(text: str, *options: str) -> Toolkit:
     Path("berths.yaml").write_text(text)
-    output = toolemu("toolkit", "import", "openapi", "berths.yaml", *options)
+    output = toolemu("import", "tools", "openapi", "berths.yaml", *options)
     return load_toolkit(Path(output.partition(":")[0]).absolute())
 
 
@@ -147,7 +147,7 @@ paths:
 
 def test_references_to_other_files_stay_open_and_are_noted() -> None:
     Path("split.yaml").write_text(SPLIT)
-    output = toolemu("toolkit", "import", "openapi", "split.yaml")
+    output = toolemu("import", "tools", "openapi", "split.yaml")
     assert (
         "note: a reference that leads nowhere in the document is left out; bundle its files into one document first: "
         '5 ("shared.yaml#/Berths", "shared.yaml#/Limit", "shared.yaml#/Berth" and 2 more)'
@@ -205,11 +205,11 @@ def test_json_and_a_selection(folder: Path) -> None:
 
 def test_drift_of_a_renamed_operation_is_shown() -> None:
     imported(DOCUMENT)
-    assert toolemu("toolkit", "import", "openapi", "berths.yaml", "--diff").startswith(
+    assert toolemu("import", "tools", "openapi", "berths.yaml", "--diff").startswith(
         "toolkits/BerthBook.toolkit.yaml: 0 "
     )
     Path("berths.yaml").write_text(DOCUMENT.replace("format: int64", "minimum: 7").replace("Get a berth", "Get one"))
-    assert toolemu("toolkit", "import", "openapi", "berths.yaml", "--diff", status=1).splitlines() == [
+    assert toolemu("import", "tools", "openapi", "berths.yaml", "--diff", status=1).splitlines() == [
         '~ berths_get: description: "Get a berth" became "Get one"',
         "~ berths_get: parameters.properties.berth.minimum: nothing became 7",
         "~ berths_rename: parameters.properties.berth.minimum: nothing became 7",
@@ -238,7 +238,7 @@ def test_other_documents_get_one_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     Path("berths.yaml").write_text(text)
-    error = message_of(monkeypatch, capsys, "toolkit", "import", "openapi", "berths.yaml")
+    error = message_of(monkeypatch, capsys, "import", "tools", "openapi", "berths.yaml")
     assert error.startswith(message)
     assert error.count("\n") == 0
 
@@ -247,7 +247,7 @@ def test_a_remote_document_is_refused_offline(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TOOLEMU_OFFLINE", "1")
-    error = message_of(monkeypatch, capsys, "toolkit", "import", "openapi", "https://api.example/openapi.json")
+    error = message_of(monkeypatch, capsys, "import", "tools", "openapi", "https://api.example/openapi.json")
     assert error.startswith("api.example: needs the network, but TOOLEMU_OFFLINE is set")
 
 

@@ -1,4 +1,4 @@
-"""``toolemu toolkit import python``: functions and definitions; frameworks are in ``tests/adapters``."""
+"""``toolemu import tools python``: functions and definitions; frameworks are in ``tests/adapters``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def imported(target: str) -> Toolkit:
-    output = toolemu("toolkit", "import", "python", target)
+    output = toolemu("import", "tools", "python", target)
     return load_toolkit(Path(output.partition(":")[0]).absolute())
 
 
@@ -84,7 +84,7 @@ def test_functions_and_definitions_become_tools(folder: Path) -> None:
 
 
 def test_containers_are_searched_and_other_objects_are_noted() -> None:
-    output = toolemu("toolkit", "import", "python", "trip_tools.py:ALL")
+    output = toolemu("import", "tools", "python", "trip_tools.py:ALL")
     assert output.splitlines()[:2] == [
         "toolkits/ALL.toolkit.yaml: 3 tools",
         "note: an object that is not a known kind of tool is left out: 3 (object, type, int)",
@@ -116,4 +116,4 @@ def test_containers_are_searched_and_other_objects_are_noted() -> None:
 def test_a_target_without_tools_gets_one_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], target: str, message: str
 ) -> None:
-    assert message_of(monkeypatch, capsys, "toolkit", "import", "python", target).startswith(message)
+    assert message_of(monkeypatch, capsys, "import", "tools", "python", target).startswith(message)

@@ -94,7 +94,7 @@ def test_tools_of_servers_load_and_are_answered_offline(folder: Path, programs: 
         found = shutil.which(program, path=os.pathsep.join(map(str, programs)))
         assert found is not None, program
         path = folder / "toolkits" / f"{name}.toolkit.yaml"
-        words = ("toolkit", "import", "mcp", "--into", str(path), "--", found, *arguments)
+        words = ("import", "tools", "mcp", "--into", str(path), "--", found, *arguments)
         toolemu(*words)
         assert answered_offline(path) == []
         assert lint_rules(path) <= {"inferred"}
@@ -120,7 +120,7 @@ def url(programs: tuple[Path, Path]) -> Iterator[str]:
 
 def test_tools_of_a_server_at_a_url(folder: Path, url: str) -> None:
     path = folder / "toolkits" / "Everything.toolkit.yaml"
-    toolemu("toolkit", "import", "mcp", url, "--into", str(path))
+    toolemu("import", "tools", "mcp", url, "--into", str(path))
     assert len(load_toolkit(path).tools) > 5
 
 
@@ -128,7 +128,7 @@ def test_tools_of_a_server_at_a_url(folder: Path, url: str) -> None:
 def test_operations_of_github(folder: Path, npm: Path) -> None:
     path = folder / "toolkits" / "GitHub.toolkit.yaml"
     document = npm / "@octokit" / "openapi" / "generated" / "api.github.com.json"
-    toolemu("toolkit", "import", "openapi", str(document), "--only", "^(issues|pulls)/", "--into", str(path))
+    toolemu("import", "tools", "openapi", str(document), "--only", "^(issues|pulls)/", "--into", str(path))
     assert len(load_toolkit(path).tools) > 60
     assert answered_offline(path) == []
     assert lint_rules(path) == {"inferred"}
@@ -148,6 +148,6 @@ Runner.run_sync(Agent(name="mail", tools=[send_mail]), "Write to Ann.")
 
 def test_tools_of_an_agent_of_a_real_framework(folder: Path) -> None:
     (folder / "mail_agent.py").write_text(AGENT)
-    toolemu("toolkit", "import", "capture", "--", sys.executable, "mail_agent.py")
+    toolemu("import", "tools", "capture", "--", sys.executable, "mail_agent.py")
     (tool,) = load_toolkit(folder / "toolkits" / "MailAgent.toolkit.yaml").tools
     assert (tool.call_as, tool.effect) == ("send_mail", "irreversible")

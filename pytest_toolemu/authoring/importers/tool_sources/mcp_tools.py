@@ -36,7 +36,7 @@ _REMEDY: Final = "check that it is an MCP server"
 
 def tools_of_command(command: Sequence[str], seconds: float, version: str) -> PublishedToolkit:
     """Start a server, return its tools, and end it. Raise UsageError if it does not list them."""
-    require_sdk("serve", "toolemu toolkit import mcp")
+    require_sdk("serve", "toolemu import tools mcp")
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
@@ -54,7 +54,7 @@ def tools_of_url(
 ) -> PublishedToolkit:
     """Return the tools of the server at a URL. Raise UsageError, also for a remote one if ``offline`` is set."""
     require_allowed(url, offline=offline)
-    require_sdk("serve", "toolemu toolkit import mcp")
+    require_sdk("serve", "toolemu import tools mcp")
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 

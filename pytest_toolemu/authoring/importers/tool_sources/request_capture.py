@@ -39,7 +39,7 @@ def capture_tools(command: Sequence[str], seconds: float) -> PublishedToolkit:
 async def _capture(command: Sequence[str], seconds: float) -> PublishedToolkit:
     name = command_name(command)
     endpoint = RecordingEndpoint()
-    server = started_server("toolemu toolkit import capture")
+    server = started_server("toolemu import tools capture")
     url = server.open(endpoint)
     try:
         async with running(command, b"", folder=Path.cwd(), environ=environment(url, os.environ)) as program:
