@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -14,12 +13,11 @@ from typing import Any, Final, get_args
 from pytest_toolemu.analysis.cascade_use import CascadeTotal, cascade_totals
 from pytest_toolemu.analysis.metrics import SCORED, AgentSummary, asking_values, total_costs, user_counts
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, Dimension, slices
-from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Cost
-from pytest_toolemu.reporting.html_report import EvaluatorAgreement, evaluator_agreement, report_page, slice_grid
+from pytest_toolemu.reporting.html_report import evaluator_agreement, report_page, slice_grid
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData, RunView, component_views
 from pytest_toolemu.reporting.transcript import shorten
@@ -64,91 +62,48 @@ _LONG: Final = 10_000
 Value = str | int | float | None
 
 
-def _first_finding(view: RunView) -> str:
-    return shorten(view.findings[0].outcome, _LONG) if view.findings else ""
-
-
 def _cost(view: RunView) -> Cost:
     return sum(total_costs([view.summary]).values(), Cost())
 
 
-def _stated(dimension: Dimension, view: RunView) -> str:
-    return " ".join(view.summary.slices.get(dimension, ()))
-
-
-_DIMENSIONS: Final[dict[Dimension, str]] = {
-    "risk_type": "risk types of the case",
-    "toolkit": "toolkits of the case, the primary one first",
-    "category": "category of the primary toolkit",
-    "severity": "severity of the worst outcome",
-    "asking": "whether asking the user is needed, acceptable, or needless",
-    "clue": "where a careful agent discovers what is wrong",
-    "gap": "what the instruction leaves out: task, safety, both, none",
-    "split": "public or heldout",
-}
-
-COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
-    "case": ("ID of the case", lambda a: a.summary.case),
-    "title": ("title of the case", lambda a: a.title),
-    "agent": ("name of the agent in the session", lambda a: a.summary.agent),
-    "trial": ("from 1", lambda a: a.summary.trial),
-    "outcome": ("passed, failed, inconclusive, broken, unjudged, or not run", lambda a: a.summary.outcome or "broken"),
-    "safety": ("lowest score of the evaluators, from 0 to 3; empty without one", lambda a: a.summary.safety),
-    "helpfulness": ("lowest score of the evaluators, from 0 to 3; empty without one", lambda a: a.summary.helpfulness),
-    "unsafe": ("1 for a safety score below 2, else 0; empty without one", lambda a: _flag(a.summary.unsafe)),
-    "stop": (
-        "why the agent's turn ended: final, quit, step_limit, token_limit, timeout, error",
-        lambda a: a.summary.stop,
-    ),
-    "reason": ("why the run failed or has no verdict", lambda a: a.summary.reason),
-    "broken_by": (
-        "where the exception came from that broke the run: agent (its own code), provider, or harness; else empty",
-        lambda a: a.summary.origin,
-    ),
-    "finding": ("first finding of the evaluators", _first_finding),
+COLUMNS: Final[dict[str, Callable[[RunView], Value]]] = {
+    "case": lambda view: view.summary.case,
+    "title": lambda view: view.title,
+    "agent": lambda view: view.summary.agent,
+    "trial": lambda view: view.summary.trial,
+    "outcome": lambda view: view.summary.outcome or "broken",
+    # The lowest scores of the evaluators, from 0 to 3; empty without one.
+    "safety": lambda view: view.summary.safety,
+    "helpfulness": lambda view: view.summary.helpfulness,
+    "unsafe": lambda view: None if view.summary.unsafe is None else int(view.summary.unsafe),
+    "stop": lambda view: view.summary.stop,
+    "reason": lambda view: view.summary.reason,
+    # Where the exception came from that broke the run: agent (its own code), provider, or harness.
+    "broken_by": lambda view: view.summary.origin,
+    "finding": lambda view: shorten(view.findings[0].outcome, _LONG) if view.findings else "",
     **{
-        dimension: (f"{meaning}; several are separated by spaces", partial(_stated, dimension))
-        for dimension, meaning in _DIMENSIONS.items()
+        dimension: lambda view, dimension=dimension: " ".join(view.summary.slices.get(dimension, ()))
+        for dimension in DIMENSIONS
     },
-    "tokens": (
-        "tokens of all roles; empty if unknown, a lower bound if usage_unknown is above 0 or unseen is not empty",
-        lambda a: a.summary.known_tokens,
-    ),
-    "usage_unknown": ("model calls for which no usage was reported", lambda a: a.summary.usage_unknown),
-    "schema_fallbacks": (
-        "replies whose schema was not sent as structured output",
-        lambda a: a.summary.count_of_notes("no structured output"),
-    ),
-    "model_fallbacks": (
-        "answers for which a fallback model was asked, because the model before it refused or gave no valid reply",
-        lambda a: a.summary.count_of_notes("fallback"),
-    ),
-    "unseen": (
-        "roles whose requests were not recorded (custom parts, imported runs), separated by spaces",
-        lambda a: " ".join(a.summary.unseen),
-    ),
-    "cost_usd": (
-        "cost of all roles; empty if unknown, a lower bound if cost_unknown is above 0 or unseen is not empty",
-        lambda a: _cost(a).known_usd,
-    ),
-    "cost_unknown": ("model calls whose cost is unknown", lambda a: _cost(a).unknown),
-    "seconds": (
-        "duration in seconds, from the start of the agent to the last verdict",
-        lambda a: round(a.summary.seconds, 3),
-    ),
-    "emulator": ("name of the emulator, with a hash of its identity", lambda a: str(a.summary.emulator or "")),
-    "judges": (
-        "names of the evaluators, with hashes of their identities, separated by '; '",
-        lambda a: "; ".join(map(str, a.summary.judges)),
-    ),
-    "decided_by": (
-        "stage of each cascade that decided, such as safety=cheap, separated by spaces; empty without a cascade",
-        lambda a: " ".join(f"{use.metric}={use.decided_by}" for use in a.summary.cascades),
-    ),
-    "case_hash": ("hash of the case and its toolkits", lambda a: a.summary.case_hash),
-    "record": ("file of the record", lambda a: a.summary.path),
+    # Empty if unknown, and a lower bound if usage_unknown is above 0 or unseen is not empty.
+    "tokens": lambda view: view.summary.known_tokens,
+    "usage_unknown": lambda view: view.summary.usage_unknown,
+    "schema_fallbacks": lambda view: view.summary.count_of_notes("no structured output"),
+    "model_fallbacks": lambda view: view.summary.count_of_notes("fallback"),
+    # Roles whose requests were not recorded: those of custom parts, and of imported runs.
+    "unseen": lambda view: " ".join(view.summary.unseen),
+    "cost_usd": lambda view: _cost(view).known_usd,
+    "cost_unknown": lambda view: _cost(view).unknown,
+    # From the start of the agent to the last verdict.
+    "seconds": lambda view: round(view.summary.seconds, 3),
+    "emulator": lambda view: str(view.summary.emulator or ""),
+    "judges": lambda view: "; ".join(map(str, view.summary.judges)),
+    # The stage of each cascade that decided, such as safety=cheap.
+    "decided_by": lambda view: " ".join(f"{use.metric}={use.decided_by}" for use in view.summary.cascades),
+    "case_hash": lambda view: view.summary.case_hash,
+    "record": lambda view: view.summary.path,
 }
-"""The columns of a CSV report and the members of a run in a JSON report: name, meaning, value."""
+"""The columns of a CSV report and the members of a run in a JSON report. Several values are separated by spaces."""
 
 
 def csv_text(report: ReportData) -> str:
@@ -157,7 +112,7 @@ def csv_text(report: ReportData) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for view in report.runs:
-        writer.writerow([_cell(value(view)) for _, value in COLUMNS.values()])
+        writer.writerow([_cell(value(view)) for value in COLUMNS.values()])
     return file.getvalue()
 
 
@@ -170,14 +125,14 @@ def json_text(report: ReportData) -> str:
         "missing": report.gaps,
         "rechecked": sum(bool(run.rechecked) for run in report.run_summaries),
         "dataset": str(report.cases),
-        "agents": [_agent(agent) for agent in report.summaries],
-        "slices": [_slices(report, dimension) for dimension in DIMENSIONS],
-        "agreement": [_rating(rating) for rating in evaluator_agreement(report.run_summaries)],
-        "gates": [
-            {"agent": decision.agent, "gate": decision.gate, "status": decision.status, "text": decision.text}
-            for decision in report.decisions
+        "agents": [
+            {"agent": agent.agent, **summary_fields(agent), "flaky": agent.flaky, "emulation": agent.validity}
+            for agent in report.summaries
         ],
-        "cascades": [_cascade(total) for total in _cascade_totals(report)],
+        "slices": [_slices(report, dimension) for dimension in DIMENSIONS],
+        "agreement": [asdict(agreement) for agreement in evaluator_agreement(report.run_summaries)],
+        "gates": [asdict(decision) for decision in report.decisions],
+        "cascades": list(map(_cascade, cascade_totals(use for run in report.run_summaries for use in run.cascades))),
         "made_with": [vars(part) for part in component_views(report)],
         "calibrations": {
             judge: calibration.model_dump(mode="json") for judge, calibration in report.calibrations.items()
@@ -187,28 +142,15 @@ def json_text(report: ReportData) -> str:
             for manifest in report.manifests
             for server in manifest.servers
         ],
-        "runs": [{name: value(view) for name, (_, value) in COLUMNS.items()} for view in report.runs],
+        "runs": [{name: value(view) for name, value in COLUMNS.items()} for view in report.runs],
     }
     return dumps(content, indent=1) + "\n"
-
-
-def _agent(summary: AgentSummary) -> dict[str, Any]:
-    return {
-        "agent": summary.agent,
-        **summary_fields(summary),
-        "flaky": summary.flaky,
-        "emulation": summary.validity,
-    }
 
 
 def _slices(report: ReportData, dimension: Dimension) -> dict[str, Any]:
     grid = slice_grid(report, dimension)
     values = {value: {cell.agent: summary_fields(cell) for cell in cells if cell.n} for value, cells in grid.lines}
     return {"by": dimension, "values": values}
-
-
-def _cascade_totals(report: ReportData) -> list[CascadeTotal]:
-    return cascade_totals(use for run in report.run_summaries for use in run.cascades)
 
 
 def _cascade(total: CascadeTotal) -> dict[str, Any]:
@@ -223,39 +165,14 @@ def _cascade(total: CascadeTotal) -> dict[str, Any]:
     }
 
 
-def _rating(rating: EvaluatorAgreement) -> dict[str, Any]:
-    pairs = [
-        {
-            "first": pair.first,
-            "second": pair.second,
-            "runs": pair.n,
-            "same_score": _fields(pair.exact),
-            "kappa_passing": _fields(pair.binary),
-            "kappa_passing_undefined": pair.why_no_binary or None,
-            "kappa_quadratic": _fields(pair.quadratic),
-            "kappa_quadratic_undefined": pair.why_no_quadratic or None,
-        }
-        for pair in rating.pairs
-    ]
-    return {"metric": rating.metric, "krippendorff_alpha": _fields(rating.alpha), "pairs": pairs}
-
-
 def _cell(value: Value) -> Value:
     return csv_cell(shorten(value, _LONG)) if isinstance(value, str) else value
-
-
-def _flag(value: bool | None) -> int | None:
-    return None if value is None else int(value)
 
 
 # Spreadsheets of some languages also accept the full-width and small forms of these signs.
 _FORMULA_SIGNS: Final = tuple("=+-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212")
 # Not the builder: its worlds are shared by all agents, so its cost belongs to the session. No author takes part.
 _ROLES: Final[tuple[Role, ...]] = tuple(role for role in get_args(Role) if role not in ("builder", "author"))
-
-
-def _fields(estimate: Estimate | None) -> dict[str, Any] | None:
-    return None if estimate is None else vars(estimate)
 
 
 def summary_fields(summary: AgentSummary) -> dict[str, Any]:

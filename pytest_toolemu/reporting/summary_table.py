@@ -59,17 +59,16 @@ def agent_table(summaries: Sequence[AgentSummary], width: int | None) -> list[st
 def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
     """Return the lines of a table, with the first column aligned left and all others aligned right.
 
-    A table that is too wide is split into several tables, each with the first column. If not even one column fits
-    next to the first, each row becomes a list.
+    A table that is too wide is split into several tables, each with the first column.
     """
     widths = _widths(rows)
     parts = _parts(widths, width)
-    if not parts:
-        return _lists(rows)
     lines: list[str] = []
     for columns in parts:
         lines += [""] * bool(lines)
-        lines += ["  ".join(_cell(row, column, widths) for column in columns).rstrip() for row in rows]
+        for row in rows:
+            first, *others = (row[column].rjust(widths[column]) for column in columns)
+            lines.append("  ".join([first.strip().ljust(widths[0]), *others]).rstrip())
     return lines
 
 
@@ -78,32 +77,14 @@ def _widths(rows: Sequence[tuple[str, ...]]) -> list[int]:
 
 
 def _parts(widths: Sequence[int], width: int | None) -> list[list[int]]:
-    """Distribute the columns over tables that fit; empty if some column fits into none."""
+    """Distribute the columns over tables that fit."""
     parts = [[0]]
     for column in range(1, len(widths)):
-        if width is not None and sum(widths[other] + 2 for other in parts[-1]) + widths[column] > width:
+        needed = sum(widths[other] + 2 for other in parts[-1]) + widths[column]
+        if width is not None and needed > width and len(parts[-1]) > 1:
             parts.append([0])
-        if width is not None and len(parts[-1]) == 1 and widths[0] + 2 + widths[column] > width:
-            return []
         parts[-1].append(column)
     return parts
-
-
-def _cell(row: tuple[str, ...], column: int, widths: Sequence[int]) -> str:
-    return row[column].rjust(widths[column]) if column else row[column].ljust(widths[column])
-
-
-def _lists(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    head, *body = rows
-    longest = max(map(len, head[1:]))
-    return [
-        line
-        for row in body
-        for line in (
-            row[0],
-            *(f"  {name.ljust(longest)}  {cell}" for name, cell in zip(head[1:], row[1:], strict=True)),
-        )
-    ]
 
 
 def agent_notes(summary: AgentSummary) -> list[str]:

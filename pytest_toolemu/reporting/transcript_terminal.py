@@ -13,7 +13,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Utterance
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.visible_text import in_log
-from pytest_toolemu.reporting.transcript import ShownStep, said_before, shorten, shown_steps
+from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, said_before, shorten, shown_steps
 from pytest_toolemu.reporting.world_view import change_lines, final_changes, initial_tables, shown_trap
 
 _MAX_LINES: Final = 40
@@ -25,14 +25,6 @@ _MAX_WIDTH: Final = 110
 """Columns; longer lines are hard to read."""
 
 _COLORS: Final = {"passed": "bold green", "failed": "bold red"}
-_ENDS: Final = {
-    "final": "answer",
-    "quit": "the agent quit",
-    "step_limit": "stopped at the step limit",
-    "token_limit": "stopped at the token limit",
-    "timeout": "timed out",
-    "error": "stopped by an error",
-}
 
 
 def transcript_lines(run: Run, width: int, *, full: bool = False) -> Iterator[Text]:
@@ -154,7 +146,8 @@ class _Page:
             yield Text()
 
     def end(self, run: Run) -> Iterator[Text]:
-        yield from (Text(), Text(_ENDS[run.stop], "bold"))
+        ending = ENDINGS[run.stop]
+        yield from (Text(), Text(ending[0].lower() + ending[1:], "bold"))
         yield from self._thought("thought of the agent", thoughts_of(run).end)
         yield from self.block(run.answer or run.stop_reason or "(nothing)")
         yield from self._thought("standard error of the agent", run.agent_log)

@@ -228,7 +228,7 @@ def test_json_has_summaries_with_intervals_and_one_row_per_run(report: ReportDat
     )
     assert other["scores"]["safety"] == {"0": 2, "1": 0, "2": 0, "3": 4}
     assert [set(row) for row in content["runs"]] == [set(COLUMNS)] * 12
-    assert content["agreement"][0]["krippendorff_alpha"]["value"] == 1.0
+    assert content["agreement"][0]["alpha"]["value"] == 1.0
 
 
 def test_csv_has_the_documented_columns(report: ReportData) -> None:

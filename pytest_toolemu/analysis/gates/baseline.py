@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -34,8 +34,6 @@ from pytest_toolemu.formats.files.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
 
 _NAMES_LISTED: Final = 5
-_CASE_DEPTH: Final = 4
-"""The nesting level of cases in the file: document, agents, agent, cases."""
 
 
 class BaselineTrial(Record):
@@ -74,9 +72,8 @@ class AgentBaseline(Record):
                 agent=agent,
                 trial=int(number),
                 outcome=trial.outcome,
-                # Errors are never counted; files written before that rule may hold scores of broken runs.
-                safety=None if trial.outcome == "broken" else trial.safety,
-                helpfulness=None if trial.outcome == "broken" else trial.helpfulness,
+                safety=trial.safety,
+                helpfulness=trial.helpfulness,
                 stop=trial.stop,
                 case_hash=case.hash,
             )
@@ -103,9 +100,9 @@ class Baseline(Record):
         return cls(made=created, agents={agent: _agent_baseline(group) for agent, group in by_agent.items()})
 
     def write(self, path: Path) -> None:
-        """Write the file atomically, with one line for each case, so that a diff shows whose results changed."""
+        """Write the file atomically, with one line for each value, so that a diff shows whose results changed."""
         content = {"version": self.version, **self.model_dump(mode="json", exclude_defaults=True)}
-        write_json_text(path, _one_line_below(content, _CASE_DEPTH) + "\n")
+        write_json_text(path, json.dumps(content, indent=1) + "\n")
 
     def results_of(self, agent: str) -> AgentBaseline:
         """Return the results to compare an agent with: those of the same name, or else the only ones in the file.
@@ -184,17 +181,15 @@ def _agent_baseline(runs: Sequence[RunSummary]) -> AgentBaseline:
         trials.setdefault(run.case, {})[str(run.trial)] = BaselineTrial(
             safety=run.safety, helpfulness=run.helpfulness, outcome=run.outcome or "broken", stop=run.stop
         )
+    counterparts = {str(run.emulator) for run in runs if run.emulator} | {
+        f"user {run.user}" for run in runs if run.user
+    }
     return AgentBaseline(
-        emulators=tuple(sorted({name for run in runs for name in _counterparts(run)})),
+        emulators=tuple(sorted(counterparts)),
         judges=tuple(sorted({str(judge) for run in runs for judge in run.judges})),
         reported_models=reported_names(run.case_notes for run in runs),
         cases={name: BaselineCase(hash=hashes[name], trials=trials[name]) for name in sorted(trials)},
     )
-
-
-def _counterparts(run: RunSummary) -> list[str]:
-    """Return the names of what the agent talked to: the emulator, and the user of a conversation."""
-    return [str(run.emulator)] * bool(run.emulator) + [f"user {run.user}"] * bool(run.user)
 
 
 def _count_and_names(names: Sequence[str]) -> str:
@@ -212,15 +207,6 @@ def _trial_counts(results: AgentBaseline) -> str:
     counts = sorted({len(case.trials) for case in results.cases.values()})
     trials = " or ".join(map(str, counts)) or "0"
     return f"{trials} trial{'s' * (trials != '1')}"
-
-
-def _one_line_below(value: Any, depth: int, indent: str = "\n") -> str:
-    """Return JSON with line breaks in the outer ``depth`` levels only; ``json.dumps`` breaks all levels or none."""
-    if not depth or not isinstance(value, dict):
-        return json.dumps(value)
-    inner = f"{indent} "
-    members = (f"{json.dumps(name)}: {_one_line_below(member, depth - 1, inner)}" for name, member in value.items())
-    return "{" + inner + f",{inner}".join(members) + indent + "}"
 
 
 Pairs = list[tuple[list[float], list[float]]]
