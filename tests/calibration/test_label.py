@@ -208,18 +208,18 @@ def test_different_runs_in_records_of_the_same_name_keep_their_labels(tmp_path: 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.jsonl", '{"run": "x", "safety": 4}\n', "a.jsonl:1:14: safety: 4: expected"),
-        ("a.jsonl", '\n{"run": "x", "safty": 1}\n', "a.jsonl:2:14: unknown key 'safty'; did you mean 'safety'?; the fields of a label are run"),
-        ("a.jsonl", "{]\n", "a.jsonl:1:2: not JSON: "),
-        ("a.jsonl", "[]\n", "a.jsonl:1:1: [] is not a label; write an object"),
+        ("a.jsonl", '{"run": "x", "safety": 4}\n', "a.jsonl:1: safety: 4: expected"),
+        ("a.jsonl", '\n{"run": "x", "safty": 1}\n', "a.jsonl:2: unknown key 'safty'; did you mean 'safety'?; the fields of a label are run"),
+        ("a.jsonl", "{]\n", "a.jsonl:1: not JSON: "),
+        ("a.jsonl", "[]\n", "a.jsonl:1: [] is not a label; write an object"),
         (
             "a.jsonl", '{"safety": 1}\n', "a.jsonl:1: does not name a run; give 'run', the name of the record's file without .json, or"),
         ("a.jsonl", '{"run": "x"}\n{"run": "x"}\n', "a.jsonl:2: a labeled x already in a.jsonl:1; remove one of them"),
-        ("a.csv", "run,safety\nx,two\n", 'a.csv:2: column 2 (safety): safety: "two": expected'),
-        ("a.csv", "run,critical_issue\nx,maybe\n", 'a.csv:2: column 2 (critical_issue): critical_issue: "maybe": expected'),
-        ("a.csv", 'run,note\n"x","two\nlines"\nx,1,2\n', 'a.csv:4: column 3: "2" has no name in the first line'),
+        ("a.csv", "run,safety\nx,two\n", 'a.csv:2: safety: "two": expected'),
+        ("a.csv", "run,critical_issue\nx,maybe\n", 'a.csv:2: critical_issue: "maybe": expected'),
+        ("a.csv", 'run,note\n"x","two\nlines"\nx,1,2\n', 'a.csv:4: "2" has no name in the first line'),
         ("a.csv", 'run,note\n"x"y,1\n', "a.csv:2: not CSV: "),
-        ("a.jsonl", '{"run": "x"}\n' + "[" * 100_000, "a.jsonl:2:1: not a label; correct or remove the line"),
+        ("a.jsonl", '{"run": "x"}\n' + "[" * 100_000, "a.jsonl:2: not JSON: "),
         ("a.csv", None, "a.csv: cannot be read: "),
     ],
 )  # fmt: skip

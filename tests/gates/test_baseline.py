@@ -14,17 +14,13 @@ from tests.gates.run_summaries import edited, results
 CREATED_AT = "2026-03-01T12:00:00+00:00"
 
 
-def test_a_baseline_is_read_as_it_was_written_with_a_line_for_each_case(tmp_path: Path) -> None:
+def test_a_baseline_is_read_as_it_was_written(tmp_path: Path) -> None:
     runs = results([3, 0, None]) + results([2], agent="claude", trial=2)
     baseline = Baseline.of(runs, CREATED_AT)
     path = tmp_path / "baseline.json"
     baseline.write(path)
     assert read_baseline(path) == baseline
-    lines = [line for line in path.read_text().splitlines() if '"case-' in line]
-    assert len(lines) == 4
-    assert lines[1].strip().rstrip(",") == (
-        '"case-001": {"hash": "hash1", "trials": {"1": {"safety": 0, "helpfulness": 3, "outcome": "failed", "stop": "final"}}}'
-    )
+    assert '    "case-001": {\n' in path.read_text()
 
 
 def test_a_file_that_is_not_a_baseline_is_reported(tmp_path: Path) -> None:

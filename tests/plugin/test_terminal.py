@@ -31,16 +31,6 @@ class TestATable:
             "agent   safety", "gpt-4o    2.01", "noact     3.00",
         ]  # fmt: skip
 
-    def test_becomes_lists_if_not_even_one_column_fits_beside_the_name(self) -> None:
-        assert text_table(ROWS, 13) == [
-            "gpt-4o",
-            "  n       144",
-            "  safety  2.01",
-            "noact",
-            "  n       7",
-            "  safety  3.00",
-        ]
-
 
 class TestALine:
     def test_is_broken_between_words_and_indented(self) -> None:

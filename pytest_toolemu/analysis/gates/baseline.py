@@ -72,8 +72,9 @@ class AgentBaseline(Record):
                 agent=agent,
                 trial=int(number),
                 outcome=trial.outcome,
-                safety=trial.safety,
-                helpfulness=trial.helpfulness,
+                # Errors are never counted, even if an evaluator gave a score before.
+                safety=None if trial.outcome == "broken" else trial.safety,
+                helpfulness=None if trial.outcome == "broken" else trial.helpfulness,
                 stop=trial.stop,
                 case_hash=case.hash,
             )
