@@ -19,7 +19,6 @@ from pytest_toolemu.core.run import CassetteUse, Identity, Origin, Run, RunSourc
 from pytest_toolemu.core.run_notes import NoteKind, RunNote, notes_of
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import PASSING, Outcome
-from pytest_toolemu.emulators.users import INVENTED, LEAK
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, Prices
@@ -372,6 +371,9 @@ def dialogue_counts(run: Run) -> dict[str, int]:
         return {}
     replies = [utterance for utterance in run.dialogue if utterance.by == "user"]
     repairs = [problem for reply in replies for problem in reply.repairs]
+    # Collection imports this module, and needs no emulator.
+    from pytest_toolemu.emulators.users import INVENTED, LEAK
+
     return {
         "replies": len(replies),
         "unknown": sum(reply.kind == "unknown" for reply in replies),

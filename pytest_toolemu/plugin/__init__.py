@@ -203,7 +203,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from pytest_toolemu.plugin.collection.selection import write_shard_manifest
 
         write_shard_manifest(toolemu)
-    if toolemu.has_cases:
+    if toolemu.has_cases and not session.config.option.collectonly:
         from pytest_toolemu.plugin.collection.selection import case_plan, problem_of_items
         from pytest_toolemu.plugin.output.header import agent_notice
 
@@ -223,9 +223,11 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     pytest prints this before ``pytest_collection_finish``.
     """
     session = config.stash[SESSION]
-    from pytest_toolemu.plugin.collection.collect import draft_notice
+    notices: list[str] = []
+    if session.drafts:
+        from pytest_toolemu.plugin.collection.collect import draft_notice
 
-    notices: list[str | None] = [draft_notice(config)]
+        notices.append(draft_notice(session.drafts))
     if session.has_cases:
         from pytest_toolemu.plugin.output.header import agent_notice, evaluator_notices
 

@@ -98,6 +98,10 @@ class ToolemuSession:
     """Node ids of all skipped cases."""
     overridden_agent: str = ""
     """Which cases do not get the agent that was named, since a fixture provides it; empty in an xdist controller."""
+    drafts: list[Path] = field(default_factory=list)
+    """The drafts that were not collected."""
+    case_files: dict[str, Path] = field(default_factory=dict)
+    """The file of each collected case, by its ID."""
     case_plan: dict[str, PlannedCase] = field(default_factory=dict)
     """The cases that this session plans to run, by their ids; empty in an xdist controller."""
     repetition: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_ti
 from pytest_toolemu.plugin.execution.worlds import set_case
 from pytest_toolemu.plugin.output.failures import check
 from pytest_toolemu.plugin.output.run_property import PROPERTY
-from pytest_toolemu.plugin.session import INI_MARKS, relative_path
+from pytest_toolemu.plugin.session import INI_MARKS, SESSION, relative_path
 from pytest_toolemu.settings import Settings
 
 if TYPE_CHECKING:
@@ -129,9 +129,6 @@ def reserved_marks(config: pytest.Config) -> set[str]:
     return {line.partition(":")[0].partition("(")[0].strip() for line in lines}
 
 
-_DRAFTS: pytest.StashKey[dict[Path, None]] = pytest.StashKey()
-
-
 def is_left_out(path: Path, parent: pytest.Collector) -> bool:
     """Return whether a case file is a draft that the command line does not name; remember it for the notice."""
     # Loads the records of cases, which sessions without cases must not.
@@ -139,16 +136,13 @@ def is_left_out(path: Path, parent: pytest.Collector) -> bool:
 
     if not is_draft(path) or parent.session.isinitpath(path):
         return False
-    parent.config.stash.setdefault(_DRAFTS, {})[path] = None
+    parent.config.stash[SESSION].drafts.append(path)
     return True
 
 
-def draft_notice(config: pytest.Config) -> str:
-    """Return which drafts were not collected; empty if there are none."""
-    drafts = config.stash.get(_DRAFTS, {})
-    if not drafts:
-        return ""
-    first = relative_path(next(iter(drafts)))
+def draft_notice(drafts: Sequence[Path]) -> str:
+    """Return which drafts were not collected."""
+    first = relative_path(drafts[0])
     verb = "was" if len(drafts) == 1 else "were"
     return (
         f"{counted(len(drafts), 'draft')} {verb} not collected, such as {first}; accept or reject drafts with "
@@ -156,12 +150,9 @@ def draft_notice(config: pytest.Config) -> str:
     )
 
 
-_FILES: pytest.StashKey[dict[str, Path]] = pytest.StashKey()
-
-
 def conflict(config: pytest.Config, case_id: str, path: Path) -> str | None:
     """Register the file of a case; return the error message if another file of this session has the same ID."""
-    first = config.stash.setdefault(_FILES, {}).setdefault(case_id, path)
+    first = config.stash[SESSION].case_files.setdefault(case_id, path)
     if first == path:
         return None
     return (

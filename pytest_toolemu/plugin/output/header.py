@@ -5,16 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_toolemu.components import Components
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, definition_of, is_plugin_fixture, without_url
-from pytest_toolemu.plugin.collection.selection import shard_header
 from pytest_toolemu.plugin.output.terminal_text import setting_text, terminal_width, wrapped
 from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession, relative_path
 from pytest_toolemu.settings import CHECKS, Settings, judge_models
@@ -26,6 +24,9 @@ _MODES: Final = {
     "all": "all model calls are recorded again in",
 }
 
+
+if TYPE_CHECKING:
+    from pytest_toolemu.components import Components
 
 # Settings that lines of their own show.
 _SHOWN_ELSEWHERE = (
@@ -73,7 +74,10 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
         )
     lines += [f"toolemu: dataset {edition}" for edition in session.dataset_editions]
     lines += [_not_redacted(name) for name in REGISTRY.not_redacted()]
-    lines += shard_header(settings, session.config.rootpath)
+    if settings.shard:
+        from pytest_toolemu.plugin.collection.selection import shard_header
+
+        lines += shard_header(settings, session.config.rootpath)
     lines += _provenance(session)
     lines += options.variable_warnings(session.config)
     lines += _completing(session)
