@@ -29,11 +29,10 @@ from pytest_toolemu.models.batch_journal import (
 )
 from pytest_toolemu.models.capabilities import Body
 from pytest_toolemu.models.pricing import Price, usd_for_budget
-from pytest_toolemu.models.retrying import MAX_FAILURES, RetryingModel
+from pytest_toolemu.models.retrying import MAX_FAILURES, LocalRateLimiter, RetryingModel
 from pytest_toolemu.models.wrappers import BudgetedModel, WrapperModel
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.budget import Budget
-from pytest_toolemu.scheduling.request_limits import CircuitBreaker
 
 T = TypeVar("T")
 
@@ -329,18 +328,12 @@ class BatchedModel(WrapperModel):
         return await self._batchable.complete_with(request, self._queue.send)
 
 
-class BatchPermits:
+class BatchPermits(LocalRateLimiter):
     """A rate limiter that grants every permit at once, because providers do not limit the rate within a batch."""
-
-    def __init__(self) -> None:
-        self._breaker = CircuitBreaker()
-        self._keys: dict[int, str] = {}
-        self._last_ticket = 0
 
     async def acquire(self, key: str) -> int:
         """Return a ticket. Raise NotRunError once too many requests with this key failed."""
-        if reason := self._breaker.open.get(key):
-            raise NotRunError(reason)
+        self._refuse(key)
         self._last_ticket += 1
         self._keys[self._last_ticket] = key
         return self._last_ticket
@@ -350,10 +343,6 @@ class BatchPermits:
         key = self._keys.pop(ticket)
         if outcome.status == "ok":
             self._breaker.record_success(key)
-
-    def report_failure(self, key: str, kind: str, message: str) -> None:
-        """Count a failure that no retry overcame."""
-        self._breaker.record_failure(key, kind, message)
 
 
 @dataclass
@@ -366,7 +355,7 @@ class Batches:
     budget: Budget
     report: Callable[[str], None]
     opened: BatchJournal | None = None
-    _permits: BatchPermits = field(default_factory=BatchPermits)
+    _permits: BatchPermits = field(default_factory=lambda: BatchPermits(1))
 
     @property
     def journal(self) -> BatchJournal:

@@ -23,7 +23,7 @@ from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.files.stored_json import first_problem
 from pytest_toolemu.formats.redaction import Redactor, redact_json
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.formats.yaml_document import Record, too_deep
+from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.settings import RecordMode
 
 Json = dict[str, Any]
@@ -86,8 +86,6 @@ VERSION: Final = 1
 
 Position = Annotated[int, Field(ge=0)]
 
-_STYLES: Final = {"json": (", ", ": "), "compact_json": (",", ":")}
-
 
 @dataclass(frozen=True)
 class Cassette:
@@ -103,7 +101,7 @@ class Cassette:
 class Beginning(Record):
     """The first messages of a request: this many messages of an earlier call, which is counted from 1."""
 
-    exchange: Annotated[int, Field(ge=1)]
+    model_call: Annotated[int, Field(ge=1)]
     messages: Annotated[int, Field(ge=1)]
 
 
@@ -129,7 +127,7 @@ class CassetteFile(Record):
     case: str
     trial: Annotated[int, Field(ge=1)]
     complete: bool
-    exchanges: list[StoredCall]
+    model_calls: list[StoredCall]
     models: list[Json]
     tools: list[list[Json]] = []
     schemas: list[Json] = []
@@ -145,7 +143,7 @@ def encode(cassette: Cassette) -> str:
         "case": cassette.case,
         "trial": cassette.trial,
         "complete": cassette.complete,
-        "exchanges": calls,
+        "model_calls": calls,
         **tables,
     }
     text = json.dumps(content, indent=1, ensure_ascii=False)
@@ -162,7 +160,7 @@ def decode(text: bytes | str) -> Cassette:
     except ValidationError as error:
         raise ValueError(first_problem(CassetteFile, text, error.errors(include_url=False))) from None
     entries: list[CassetteEntry] = []
-    for number, stored_call in enumerate(content["exchanges"], 1):
+    for number, stored_call in enumerate(content["model_calls"], 1):
         try:
             entries.append(_decode_entry(stored_call, entries, content))
             Reply.model_validate_json(json.dumps(entries[-1].reply, ensure_ascii=False).encode("utf-8", "replace"))
@@ -181,15 +179,15 @@ def _encode_entry(entries: tuple[CassetteEntry, ...], index: int, tables: dict[s
         call["schema"] = _position(request.schema, tables["schemas"])
     call["seed"] = request.seed
     if common:
-        call["begins_as"] = {"exchange": number, "messages": common}
+        call["begins_as"] = {"model_call": number, "messages": common}
     call["messages"] = [_texts(turn, _stored_text) for turn in request.messages[common:]]
     call["reply"] = _texts(entries[index].reply, _stored_text)
     return call
 
 
 def _decode_entry(stored_call: Json, before: list[CassetteEntry], content: Json) -> CassetteEntry:
-    start = stored_call.get("begins_as", {"exchange": 1, "messages": 0})
-    common = before[start["exchange"] - 1].request.messages[: start["messages"]] if start["messages"] else ()
+    start = stored_call.get("begins_as", {"model_call": 1, "messages": 0})
+    common = before[start["model_call"] - 1].request.messages[: start["messages"]] if start["messages"] else ()
     request = CassetteRequest(
         role=stored_call["role"],
         model=content["models"][stored_call["model"]],
@@ -237,26 +235,13 @@ def _texts(turn: Json, change: Callable[[Any], Any]) -> Json:
     return changed
 
 
-def _stored_text(text: str) -> Any:
-    """Return the JSON value of a text if it encodes to the same text again, else its lines, else the text itself."""
-    if text[:1] in ("{", "["):
-        for style, separators in _STYLES.items():
-            try:
-                value = json.loads(text)
-                if not too_deep(value) and json.dumps(value, ensure_ascii=False, separators=separators) == text:
-                    return {style: value}
-            except (ValueError, RecursionError):
-                break
+def _stored_text(text: str) -> list[str] | str:
+    """Return the lines of a text with several, which are easier to compare."""
     return text.split("\n") if "\n" in text else text
 
 
 def _loaded_text(stored: Any) -> str:
-    if isinstance(stored, list):
-        return "\n".join(stored)
-    if isinstance(stored, dict):
-        ((style, value),) = stored.items()
-        return json.dumps(value, ensure_ascii=False, separators=_STYLES[style])
-    return str(stored)
+    return "\n".join(stored) if isinstance(stored, list) else str(stored)
 
 
 SUFFIX: Final = ".json"

@@ -221,7 +221,7 @@ def test_calls_that_were_not_replayed_are_unused_or_stale(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"toolemu_recording": 9}', '{"toolemu_recording": 1, "exchanges": 3}']
+    "text", ["", "{", "[]", '{"toolemu_recording": 9}', '{"toolemu_recording": 1, "model_calls": 3}']
 )
 def test_an_invalid_cassette_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "anna-gpt-4o--e7d5f6.json").write_text(text)
@@ -281,5 +281,5 @@ def test_calls_of_parallel_judges_are_written_in_a_stable_order(tmp_path: Path) 
             ask(recorder, Counting(), RULES, *(again for _ in range(count - 1)), role="evaluator", schema=shape)
         recorder.finish(ended=True)
         content = json.loads((tmp_path / str(number) / "anna-gpt-4o--e7d5f6.json").read_text())
-        names.append([content["schemas"][exchange["schema"]]["name"] for exchange in content["exchanges"]])
+        names.append([content["schemas"][call["schema"]]["name"] for call in content["model_calls"]])
     assert names == [["safety", "helpfulness", "helpfulness"], ["safety", "safety", "helpfulness", "helpfulness"]]

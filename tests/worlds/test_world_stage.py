@@ -266,7 +266,7 @@ def test_a_replay_builds_the_same_world_without_a_model(project: pytest.Pytester
     with LoopbackServer(replies([reply(UNPROVED), reply(REPLY)])) as server:
         session(project, server, "--toolemu-record=once").assert_outcomes(passed=1)
         (recording,) = (path for path in (project.path / "recordings").iterdir() if "world1" in path.name)
-        assert json.loads(recording.read_text())["exchanges"][0]["role"] == "builder"
+        assert json.loads(recording.read_text())["model_calls"][0]["role"] == "builder"
         before = files(project)
         (project.path / "worlds").rename(project.path / "first")
         url = server.url
