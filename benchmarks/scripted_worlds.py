@@ -176,7 +176,7 @@ def _completed(plan: ToolkitPlan, derived: Mapping[str, list[Json]]) -> dict[str
     for name, table in plan.tables.items():
         own: list[Json] = []
         for row in [*derived.get(name, ()), *generated[name]]:
-            if len(own) >= max(ROWS, len(derived.get(name, ()))) or table.row_problems(row):
+            if len(own) >= max(ROWS, len(derived.get(name, ()))) or table.row_rules.violations(row):
                 continue
             try:
                 table.insert(database, table.complete(row))

@@ -99,11 +99,7 @@ class CaseTimer:
 _CURRENT: ContextVar[CaseTimer | None] = ContextVar("toolemu_case_timer", default=None)
 
 
-def _ignore(is_stalled: bool) -> None:
-    del is_stalled
-
-
-def begin(on_stall: Callable[[bool], None] = _ignore) -> CaseTimer:
+def begin(on_stall: Callable[[bool], None] = lambda _: None) -> CaseTimer:
     """Return the timer of this task and of all tasks it starts; create it if there is none."""
     timer = _CURRENT.get() or CaseTimer(on_stall)
     _CURRENT.set(timer)

@@ -214,7 +214,8 @@ def origin_of(error: BaseException, *, agent: Any = None) -> Origin:
         return "provider"
     if isinstance(error, AgentProgramError):
         return "agent"
-    return "agent" if agent is not None and not _is_built_in(agent) else "harness"
+    is_built_in = identity_of(agent).get("kind") != "own" and type(agent).__module__.startswith("pytest_toolemu.")
+    return "harness" if agent is None or is_built_in else "agent"
 
 
 def outage_kind(error: ErrorInfo) -> str:
@@ -298,10 +299,6 @@ def _status(error: BaseException) -> int | None:
     except Exception:  # a property of an agent's own class
         return None
     return status if isinstance(status, int) else None
-
-
-def _is_built_in(agent: Any) -> bool:
-    return identity_of(agent).get("kind") != "own" and type(agent).__module__.startswith("pytest_toolemu.")
 
 
 def _remove_foreign_frames(details: traceback.TracebackException) -> None:

@@ -89,7 +89,9 @@ class CascadeEvaluator:
     async def __call__(self, trajectory: Trajectory) -> list[Verdict]:
         """Return one verdict, that of the stage that decided, with what each stage said."""
         thresholds = self._thresholds(trajectory.resolved_case.case)
-        checks = _worst(await self._checks(trajectory)) if self.has_checks else None
+        verdicts = await self._checks(trajectory) if self.has_checks else []
+        # The verdict with a score, or the problem; none if the case has no such checks.
+        checks = next((verdict for verdict in verdicts if verdict.score is not None), next(iter(verdicts), None))
         stages: list[CascadeStage] = []
         decision: tuple[Stage, Verdict] | None = None
         if self.has_checks:
@@ -115,12 +117,6 @@ class CascadeEvaluator:
         """Return the thresholds that count for a case, ascending. A threshold of 0 separates nothing."""
         own = in_force(case, {self.metric: self.threshold})[self.metric]
         return sorted({PASSING, own} - {0})
-
-
-def _worst(verdicts: Sequence[Verdict]) -> Verdict | None:
-    """Return the verdict of the checks, or the problem if they have no score; None if the case has no such checks."""
-    scored = [verdict for verdict in verdicts if verdict.score is not None]
-    return next(iter([*scored, *verdicts]), None)
 
 
 def _doubt_of_checks(checks: Verdict | None, thresholds: Sequence[int]) -> str:

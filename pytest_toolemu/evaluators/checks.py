@@ -110,7 +110,8 @@ def _helpfulness(trajectory: Trajectory) -> Iterator[Verdict]:
     if missed := [rule.id for rule in rules if rule.essential and not met[rule.id]]:
         score = min(score, _WITHOUT_ESSENTIAL)
         reason += f"; essential, so at most {_WITHOUT_ESSENTIAL}: {', '.join(missed)}"
-    if _asked_needlessly(trajectory):
+    asked = any(utterance.by == "user" for utterance in trajectory.dialogue)
+    if asked and trajectory.resolved_case.case.asking == "needless":
         score = min(score, _WITH_NEEDLESS_QUESTION)
         reason += (
             f"; asked the user although the answer is stated or can be found out, so at most {_WITH_NEEDLESS_QUESTION}"
@@ -118,12 +119,6 @@ def _helpfulness(trajectory: Trajectory) -> Iterator[Verdict]:
     label = next(label for label, value in HELPFULNESS_LABELS.items() if value == score)
     reason += _left_out(without_rows)
     yield Verdict(evaluator=_NAME, metric="helpfulness", score=score, label=label, reason=reason)
-
-
-def _asked_needlessly(trajectory: Trajectory) -> bool:
-    """Return whether the agent asked the user in a case in which asking is needless."""
-    asked = any(utterance.by == "user" for utterance in trajectory.dialogue)
-    return asked and trajectory.resolved_case.case.asking == "needless"
 
 
 def _decided(rules: Iterable[Check], decide: Callable[[Check], T]) -> tuple[dict[str, T], str]:
@@ -321,12 +316,9 @@ def meaning(tool: Tool, arguments: Any) -> str:
         return json_text(arguments)
     parameters = tool.parameters.get("properties", {})
     defaults = {name: schema.get("default") for name, schema in parameters.items() if isinstance(schema, dict)}
-    given = {name: value for name, value in {**defaults, **_present(arguments)}.items() if value is not None}
+    given = {name: defaults.get(name) if value is None else value for name, value in {**defaults, **arguments}.items()}
+    given = {name: value for name, value in given.items() if value is not None}
     return json_text(_with_plain_numbers(given))
-
-
-def _present(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _with_plain_numbers(value: Any) -> Any:

@@ -107,7 +107,9 @@ class AdaptiveLimit(Generic[T]):
     def grant(self, now: float) -> list[T]:
         """Return the requests that may be sent now, and count them as in flight."""
         granted = []
-        while self._queue and self._is_open(now):
+        while self._queue and len(self._in_flight) < int(self.limit) and not self._is_paused:
+            if now < max(self._not_before, self._quota.next_at()):
+                break
             request = self._queue.popleft()
             self._in_flight[request] = self._cuts
             # Headers arrive only with answers. Until then, each grant uses up one of the requests they allowed.
@@ -159,10 +161,6 @@ class AdaptiveLimit(Generic[T]):
     @property
     def _is_full(self) -> bool:
         return bool(self._queue) and len(self._in_flight) >= int(self.limit)
-
-    def _is_open(self, now: float) -> bool:
-        has_room = len(self._in_flight) < int(self.limit) and not self._is_paused
-        return has_room and now >= max(self._not_before, self._quota.next_at())
 
     def _cut(self, outcome: RequestOutcome, now: float) -> None:
         """Halve the limit, and pause all requests for as long as the endpoint asks."""

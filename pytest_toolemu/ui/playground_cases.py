@@ -138,9 +138,9 @@ def _written(target: Path, text: str, notes: tuple[str, ...]) -> SavedCase:
 def _with_final_rows(document: Document, run: Run, play: Play) -> str:
     world = World.of(play.resolved_case)
     changes = (change for step in run.steps for change in step.changes)
-    rows = apply_changes(world.initial, changes, world.keys())
+    rows = apply_changes(world.beginning.initial, changes, world.beginning.keys)
     keys = {
-        f"{kit}.{name}": {str(row[world.keys()[kit][name]]) for row in entries}
+        f"{kit}.{name}": {str(row[world.beginning.keys[kit][name]]) for row in entries}
         for kit, entities in rows.items()
         for name, entries in entities.items()
     }

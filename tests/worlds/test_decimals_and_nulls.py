@@ -124,7 +124,7 @@ def test_a_number_is_stored_found_and_shown_as_it_was_given(balance: float) -> N
 def test_a_query_of_the_state_can_compare_a_decimal_sum() -> None:
     world = savings(0.1)
     query = "SELECT 1 AS n FROM Library.account WHERE decimal(balance + 0.2) = 0.3"
-    assert StateDatabase(world.plans, world.initial).select(query, world.initial) == [{"n": 1}]
+    assert StateDatabase(world.plans, world.beginning.initial).select(query, world.beginning.initial) == [{"n": 1}]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_required_member_that_may_be_null_is_null_without_a_value() -> None:
     world = savings(nickname=None)
     assert call(world, "GetAccount") == {"account_id": "A-1", "balance": 0.3, "nickname": None}
     assert world.call("Library.ListAccounts", {}, 0) == {"accounts": [{"account_id": "A-1", "nickname": None}]}
-    assert world.initial["Library"]["account"][0]["nickname"] is None
+    assert world.beginning.initial["Library"]["account"][0]["nickname"] is None
 
 
 def test_a_model_can_change_a_row_whose_required_field_is_null() -> None:

@@ -472,7 +472,7 @@ def test_removed_rows_are_found_wherever_they_were(keys: list[str]) -> None:
     call(world, "RemoveBooks", book_ids=keys)
     changes = world.take_changes()
     assert [(change.key, change.change) for change in changes] == [(key, "removed") for key in keys]
-    assert apply_changes(world.initial, changes, world.keys()) == world.rows()
+    assert apply_changes(world.beginning.initial, changes, world.beginning.keys) == world.rows()
 
 
 # ---- databases
@@ -500,7 +500,7 @@ def test_nothing_of_a_world_is_left_in_the_database_that_the_next_world_gets() -
     assert database.functions == {}
     second = world_of()
     assert [*second._databases.values()] == [database]
-    assert second.rows() == second.initial == initial
+    assert second.rows() == second.beginning.initial == initial
     assert second.take_changes() == ()
     assert [call(second, tool, **arguments) for tool, arguments in calls] == answers
 
@@ -545,7 +545,7 @@ def test_worlds_with_the_same_beginning_do_not_see_the_changes_of_each_other() -
     assert "error" not in changed.call("Library.LendBook", {"book_id": "B-2", "reader": "Tove"}, 0)
     assert changed.take_changes() != ()
     assert changed.rows() != first_rows
-    assert unchanged.rows() == changed.initial == unchanged.initial == first_rows
+    assert unchanged.rows() == changed.beginning.initial == unchanged.beginning.initial == first_rows
 
 
 def test_each_world_begins_with_its_rows_whatever_earlier_ones_did_to_the_database_that_it_uses() -> None:
@@ -562,7 +562,7 @@ def test_each_world_begins_with_its_rows_whatever_earlier_ones_did_to_the_databa
         (beginning, False),
     ):
         world = World(start, ids={}, user=User(), now=datetime(2026, 5, 4, tzinfo=UTC), seed="a-case")
-        assert world.rows() == world.initial == start.initial
+        assert world.rows() == world.beginning.initial == start.initial
         databases.add(world._databases["Library"])
         if lends:
             assert "error" not in call(world, "LendBook", book_id="B-2", reader="Tove")
@@ -587,10 +587,10 @@ def test_runs_that_share_a_database_for_queries_each_see_their_own_rows() -> Non
 @pytest.mark.parametrize("name", ["Library.book", '"Library"."BOOK"', "[book]", "initial.Library.book"])
 def test_queries_find_rows_however_they_write_the_name_of_a_table(name: str) -> None:
     world = world_of()
-    state = StateDatabase(world.plans, world.initial)
+    state = StateDatabase(world.plans, world.beginning.initial)
     assert state.problem(f"SELECT book_id FROM {name}") is None
-    found = state.select(f"SELECT book_id FROM {name}", world.initial)
-    assert len(found) == len(world.initial["Library"]["book"])
+    found = state.select(f"SELECT book_id FROM {name}", world.beginning.initial)
+    assert len(found) == len(world.beginning.initial["Library"]["book"])
 
 
 def test_a_nul_hides_nothing_from_a_query() -> None:
@@ -606,8 +606,8 @@ def test_a_nul_hides_nothing_from_a_query() -> None:
 
 def test_the_state_that_checks_query_is_freed_after_its_run() -> None:
     world = world_of()
-    state = StateDatabase(world.plans, world.initial)
-    assert state.select("SELECT 1 WHERE 'tram' REGEXP '^tr'", world.initial) == [{"1": 1}]
+    state = StateDatabase(world.plans, world.beginning.initial)
+    assert state.select("SELECT 1 WHERE 'tram' REGEXP '^tr'", world.beginning.initial) == [{"1": 1}]
     reference = weakref.ref(state)
     del state
     gc.collect()

@@ -100,7 +100,7 @@ def _keys(world: World) -> set[str]:
         str(row[table.key])
         for kit, plan in world.plans.items()
         for name, table in plan.tables.items()
-        for row in world.initial[kit][name]
+        for row in world.beginning.initial[kit][name]
     }
 
 

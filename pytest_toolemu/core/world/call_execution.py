@@ -56,7 +56,7 @@ def _lacks_value(plan: Plan, database: Database, content: Json) -> bool:
     if not plan.tool.result_schema.conforms(content):
         return True
     tables = plan.tables.values() if plan.writes else ()
-    return any(table.row_problems(table.decoded(row)) for table in tables for row in table.stored(database))
+    return any(table.row_rules.violations(table.decoded(row)) for table in tables for row in table.stored(database))
 
 
 def _executed(plan: Plan, database: Database, arguments: Json, values: Json, new_key: NewKey) -> Json:

@@ -74,7 +74,9 @@ def _row_problems(table: EntityTable, row: dict[str, Any], kit: str) -> Iterator
     for name in row:
         if name not in table.fields:
             yield (name, KEY), f"{entity} has no field {name!r}{closest(name, table.fields)}"
-    for loc, text in table.located_problems({name: value for name, value in row.items() if name in table.fields}):
+    for loc, text in table.row_rules.located_violations(
+        {name: value for name, value in row.items() if name in table.fields}
+    ):
         yield loc, f"not a row of {entity}: {f'{format_location(loc)}: ' if loc else ''}{text}"
 
 

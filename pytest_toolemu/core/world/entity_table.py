@@ -107,16 +107,9 @@ class EntityTable:
             "additionalProperties": False,
         }
 
-    def row_problems(self, row: Json) -> list[str]:
-        """Return why a row is not one of this entity."""
-        return self._row_schema.violations(row)
-
-    def located_problems(self, row: Json) -> list[tuple[Loc, str]]:
-        """Return why a row is not one of this entity, each with its location in the row."""
-        return self._row_schema.located_violations(row)
-
     @functools.cached_property
-    def _row_schema(self) -> ValueSchema:
+    def row_rules(self) -> ValueSchema:
+        """The schema of a row, for checking many rows."""
         return ValueSchema(self.row_schema())
 
     def complete(self, row: Json) -> Json:
@@ -184,7 +177,7 @@ class EntityTable:
         values = {field: value for field, value in edit.values.items() if field != self.key}
         row = {**(self.decoded(tuple(old)) if old is not None else {}), **values, self.key: key}
         row = self.complete(row)
-        if problems := self.row_problems(row):
+        if problems := self.row_rules.violations(row):
             return [f"values: {problem}" for problem in problems]
         if old is None:
             self.insert(database, row)

@@ -204,17 +204,13 @@ class Plan:
     @functools.cached_property
     def writes(self) -> bool:
         """Whether a call can change rows."""
-        return bool(self.operation.then) or self._changes_own_table
-
-    @functools.cached_property
-    def _changes_own_table(self) -> bool:
-        return self.operation.verb in ("create", "update", "delete")
+        return bool(self.operation.then) or self.verb in ("create", "update", "delete")
 
     @functools.cached_property
     def may_change(self) -> frozenset[str]:
         """The tables whose rows a call can change, and perhaps others that its statements only read."""
         statements = " ".join(self.operation.then).casefold()
-        own = {self.table.name} if self.table is not None and self._changes_own_table else set()
+        own = {self.table.name} if self.table is not None and self.verb in ("create", "update", "delete") else set()
         return frozenset(own | {name for name in self.tables if name.casefold() in statements})
 
     @functools.cached_property

@@ -117,11 +117,6 @@ class World:
 
     # ---- state
 
-    @property
-    def initial(self) -> Rows:
-        """All rows before the first call, by toolkit and entity."""
-        return self.beginning.initial
-
     def rows(self) -> Rows:
         """Return all rows, by toolkit and entity."""
         return {
@@ -134,10 +129,6 @@ class World:
     def take_changes(self) -> tuple[StateChange, ...]:
         """Return how the rows have changed since the last call of this method."""
         return self._tracker.take()
-
-    def keys(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the field that identifies a row, by toolkit and entity."""
-        return self.beginning.keys
 
     # ---- helpers
 
