@@ -109,12 +109,12 @@ async def run_concurrently(jobs: Sequence[Job[T]], limit: int, title: str = "jud
     """
     import asyncio
 
-    slots = asyncio.Semaphore(limit)
+    semaphore = asyncio.Semaphore(limit)
 
     with _bar(len(jobs), title) as advance:
 
-        async def in_a_slot(job: Job[T]) -> T | NotRunError:
-            async with slots:
+        async def bounded(job: Job[T]) -> T | NotRunError:
+            async with semaphore:
                 try:
                     result = await job()
                 except NotRunError as error:
@@ -122,7 +122,7 @@ async def run_concurrently(jobs: Sequence[Job[T]], limit: int, title: str = "jud
             advance()
             return result
 
-        results = await asyncio.gather(*map(in_a_slot, jobs))
+        results = await asyncio.gather(*map(bounded, jobs))
     for result in results:
         if isinstance(result, NotRunError):
             names_option = "--toolemu-" in str(result)
