@@ -375,12 +375,13 @@ def judge(
         questions = ((judge, load_run(path)) for path in paths for _, judge in estimated)
         command.print_estimate(questions, counted(len(paths), "run"))
         return
-    rules = _Rules(keep, settings.timeout, prices_of_settings(settings), current_cases)
+    how = Rejudging(paths, to, keep, current_cases)
+    judge_run = partial(_judge_run, how=how, timeout=settings.timeout, prices=prices_of_settings(settings))
 
     async def work(configured: Judges) -> tuple[RunStore, list[_JudgedRun]]:
         judges = _with_checks(configured, settings.checked)
-        store = command.store(judges, Rejudging(paths, to, keep, current_cases))
-        jobs = [(f"{path.parent.name}/{path.name}", partial(_judge_run, path, store, judges, rules)) for path in paths]
+        store = command.store(judges, how)
+        jobs = [(f"{path.parent.name}/{path.name}", partial(judge_run, path, store, judges)) for path in paths]
         return store, await command.run(jobs)
 
     store, results = command.execute(work)
@@ -437,16 +438,6 @@ _NAMES_LISTED: Final = 10
 
 
 @dataclass(frozen=True)
-class _Rules:
-    """How runs are judged again."""
-
-    keep: bool
-    timeout: float
-    prices: Prices
-    current_cases: CurrentCases | None
-
-
-@dataclass(frozen=True)
 class _JudgedRun:
     """The outcome of a run that was judged again, as text, and the cost of this call."""
 
@@ -458,7 +449,9 @@ class _JudgedRun:
     cascades: tuple[CascadeUse, ...] = ()
 
 
-async def _judge_run(path: Path, store: RunStore, judges: Judges, rules: _Rules) -> _JudgedRun:
+async def _judge_run(
+    path: Path, store: RunStore, judges: Judges, *, how: Rejudging, timeout: float, prices: Prices
+) -> _JudgedRun:
     """Judge one run and store the new record."""
     from pytest_toolemu.analysis.cascade_use import cascade_uses
     from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, key_again, rejudge, required_scores
@@ -467,8 +460,8 @@ async def _judge_run(path: Path, store: RunStore, judges: Judges, rules: _Rules)
     from pytest_toolemu.core.verdict import PASSING
     from pytest_toolemu.models.pricing import Cost, costs_of
 
-    keep, stored = rules.keep, load_run(path)
-    run = rules.current_cases.apply(stored) if rules.current_cases else stored
+    keep, stored = how.keep, load_run(path)
+    run = how.current_cases.apply(stored) if how.current_cases else stored
     identity = (run.case_id, bool(run.rechecked and run.rechecked.differ))
     evaluators = [evaluator for _, evaluator in judges]
     record = store.path(run.model_copy(update={"key": key_again(run, evaluators, keep)}), path.stem)
@@ -480,9 +473,9 @@ async def _judge_run(path: Path, store: RunStore, judges: Judges, rules: _Rules)
         is_same = fingerprint(before) == fingerprint(run) and before.thresholds == required
         if is_same and before.outcome in ("passed", "failed"):
             return _JudgedRun(*identity, f"{before.outcome} before", Cost())
-    new_run = await rejudge(run, evaluators, thresholds=thresholds, timeout=rules.timeout, keep=keep, source=str(path))
+    new_run = await rejudge(run, evaluators, thresholds=thresholds, timeout=timeout, keep=keep, source=str(path))
     store.put(new_run, path.stem)
     outcome = new_run.outcome if run.stop in FINISHED else f"{new_run.outcome} without a complete trajectory"
-    cost = sum(costs_of(new_run.model_calls, rules.prices).values(), Cost())
-    cascades = cascade_uses(new_run, lambda: rules.prices)
+    cost = sum(costs_of(new_run.model_calls, prices).values(), Cost())
+    cascades = cascade_uses(new_run, lambda: prices)
     return _JudgedRun(*identity, outcome, cost, notes_of(new_run.model_calls), cascades)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import threading
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -61,13 +61,15 @@ def ui(
     refuse_other_folder(DraftStore(drafts), suite)
     from pytest_toolemu.ui.application import UiServer
     from pytest_toolemu.ui.context import ProjectFolders
+    from pytest_toolemu.ui.security import LOOPBACK, is_every_address
 
     server = UiServer(folder, host, port, read_only, ProjectFolders(labels, suite / "cases", drafts, suite))
     out.print(f"{folder}: {server.url}")
-    if not _is_loopback(host):
+    if host not in LOOPBACK:
+        elsewhere = "; elsewhere, write this computer's address for the one in the URL" * is_every_address(host)
         err.print(
             f"note: {host} can be reached by others, and what they read is not encrypted; everyone who has the URL can "
-            f"{'read everything' if read_only else _FULL_ACCESS}{_elsewhere(host)}"
+            f"{'read everything' if read_only else _FULL_ACCESS}{elsewhere}"
         )
     err.print("Ctrl-C ends it.")
     if not no_browser:
@@ -78,22 +80,6 @@ def ui(
         raise typer.Exit from None
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _elsewhere(host: str) -> str:
-    """Return how to change the printed URL for another computer, if it names this one by a wildcard."""
-    from pytest_toolemu.ui.security import is_every_address
-
-    return "; elsewhere, write this computer's address for the one in the URL" if is_every_address(host) else ""
-
-
 def _open_browser(url: str) -> None:
     """Open the URL without waiting, because the server has to answer the browser."""
-    import webbrowser
-
     threading.Thread(target=webbrowser.open, args=[url], daemon=True).start()

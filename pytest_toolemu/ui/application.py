@@ -106,12 +106,7 @@ class UiServer:
         )
         self.server = uvicorn.Server(config)
         self.origin = f"http://{_url_host(host)}:{self.port}"
-        self.url = self.url_of("/")
-
-    def url_of(self, path: str) -> str:
-        """Return the URL that opens the application on a page, given by its path and query."""
-        separator = "&" if "?" in path else "?"
-        return f"{self.origin}{path}{separator}{urlencode({TOKEN: self.ui.rules.token})}"
+        self.url = f"{self.origin}/?{urlencode({TOKEN: rules.token})}"
 
     def run(self) -> None:
         """Answer requests until the process gets SIGINT or SIGTERM, or ``server.should_exit`` is set."""
@@ -133,29 +128,18 @@ def _listening(host: str, port: int | None) -> socket.socket:
     """Return a listening socket. Without a port, it is the default one, or any free one if that is in use."""
     if not host:  # the socket module would take it for every address
         raise UsageError(_NO_ADDRESS.format(host))
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    ports = [DEFAULT_PORT, 0] if port is None else [port]
-    for number in ports:
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, number))
-            listening.listen(128)
-        except (OSError, OverflowError) as error:
-            listening.close()
-            is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-            if number == ports[-1] or not is_used:
-                raise UsageError(_reason(host, number, error)) from None
-        else:
-            return listening
-    raise AssertionError("the last port either works or raises")
-
-
-def _reason(host: str, port: int, error: Exception) -> str:
-    if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
-        return _NO_ADDRESS.format(host)
-    if getattr(error, "errno", None) == errno.EADDRINUSE:
-        return f"--port: port {port} of {host} is in use; name another one, or leave it out to get a free one"
-    return (
-        f"--port: port {port} of {host} cannot be used ({error}); name another one, or leave it out to get a free one"
-    )
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, DEFAULT_PORT if port is None else port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        if port is None and error.errno == errno.EADDRINUSE:
+            return _listening(host, 0)
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(_NO_ADDRESS.format(host)) from None
+        problem = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error})"
+        remedy = "name another one, or leave it out to get a free one"
+        raise UsageError(f"--port: port {port or DEFAULT_PORT} of {host} {problem}; {remedy}") from None
+    return listening

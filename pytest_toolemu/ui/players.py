@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Literal
@@ -156,51 +156,39 @@ class WatchedEmulator(WrapperEmulator):
 _EDITS: Final[Mapping[str, Literal["add", "change", "remove"]]] = {
     "added": "add", "changed": "change", "removed": "remove",
 }  # fmt: skip
-_OPPOSITES: Final[Mapping[str, Literal["add", "change", "remove"]]] = {
-    "added": "remove", "changed": "change", "removed": "add",
-}  # fmt: skip
+_OPPOSITES: Final = {"added": "removed", "changed": "changed", "removed": "added"}
 
 
 def take_back(world: World | None) -> None:
     """Undo what the call that is being answered has changed."""
     if world is not None and (changes := world.take_changes()):
-        _edit(world, [_opposite(change) for change in reversed(changes)])
+        undone = (
+            change.model_copy(
+                update={"change": _OPPOSITES[change.change], "before": change.after, "after": change.before}
+            )
+            for change in reversed(changes)
+        )
+        _edit(world, undone)
         world.take_changes()
 
 
 def repeat(world: World | None, changes: Iterable[StateChange]) -> None:
     """Change the rows as a call of an earlier run did. Raise WorldError if they do not fit."""
     if world is not None:
-        _edit(world, [_again(change) for change in changes])
+        _edit(world, changes)
 
 
-def _edit(world: World, edits: Iterable[tuple[str, StateEdit]]) -> None:
-    for kit, of_kit in groupby(edits, lambda edit: edit[0]):
-        if problems := world.edit(kit, [edit for _, edit in of_kit]):
+def _edit(world: World, changes: Iterable[StateChange]) -> None:
+    for kit, of_kit in groupby(changes, lambda change: change.entity.partition(".")[0]):
+        if problems := world.edit(kit, list(map(_edit_of, of_kit))):
             raise WorldError(f"the rows of {kit} cannot be changed as in the other play: {'; '.join(problems)}")
 
 
-def _again(change: StateChange) -> tuple[str, StateEdit]:
-    return _edit_of(change, _EDITS[change.change], change.after)
-
-
-def _opposite(change: StateChange) -> tuple[str, StateEdit]:
-    return _edit_of(change, _OPPOSITES[change.change], change.before)
-
-
-def _edit_of(
-    change: StateChange, kind: Literal["add", "change", "remove"], values: Mapping[str, object]
-) -> tuple[str, StateEdit]:
-    kit, _, entity = change.entity.partition(".")
-    cleared = dict(_cleared(change, values)) if kind == "change" else {}
-    return kit, StateEdit(change=kind, entity=entity, key=str(change.key), values={**cleared, **values})
-
-
-def _cleared(change: StateChange, values: Mapping[str, object]) -> Iterator[tuple[str, None]]:
-    """Yield the fields that get no value, which an edit sets to null."""
-    for name in {**change.before, **change.after}:
-        if name not in values:
-            yield name, None
+def _edit_of(change: StateChange) -> StateEdit:
+    # An edit sets fields without a value to null.
+    cleared = dict.fromkeys({**change.before, **change.after}) if change.change == "changed" else {}
+    entity, kind = change.entity.partition(".")[2], _EDITS[change.change]
+    return StateEdit(change=kind, entity=entity, key=str(change.key), values={**cleared, **change.after})
 
 
 _REPEATED: Final[tuple[Role, ...]] = ("agent", "user")

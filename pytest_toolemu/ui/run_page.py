@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -20,18 +21,6 @@ from pytest_toolemu.sessions.store import record_text
 from pytest_toolemu.ui.context import context_of, page, runs_of, session_of
 from pytest_toolemu.ui.run_filter import RunFilter
 from pytest_toolemu.ui.session_index import IndexedRun, SessionFolder, SessionRuns
-
-
-@dataclass(frozen=True)
-class Neighbors:
-    """The place of a run among the runs of a filter. Positions count from 1; 0 if the run is not among them."""
-
-    position: int
-    total: int
-    previous: IndexedRun | None
-    next: IndexedRun | None
-    previous_failure: IndexedRun | None
-    next_failure: IndexedRun | None
 
 
 def run(request: Request) -> Response:
@@ -84,19 +73,19 @@ def stored_record(request: Request) -> Response:
     return Response(text, media_type="application/json", headers=headers)
 
 
-def neighbors_of(name: str, runs: list[IndexedRun]) -> Neighbors:
-    """Return the runs with records before and after a run, and the nearest failures."""
+def neighbors_of(name: str, runs: list[IndexedRun]) -> dict[str, Any]:
+    """Return the place of a run among those of a filter, from 1 (0 if it is none), the runs beside it, and failures."""
     stored = [run for run in runs if run.name]
     index = next((index for index, run in enumerate(stored) if run.name == name), None)
     before, after = ([], stored) if index is None else (stored[:index][::-1], stored[index + 1 :])
-    return Neighbors(
-        position=0 if index is None else index + 1,
-        total=len(stored),
-        previous=next(iter(before), None),
-        next=next(iter(after), None),
-        previous_failure=next((run for run in before if run.outcome == "failed"), None),
-        next_failure=next((run for run in after if run.outcome == "failed"), None),
-    )
+    return {
+        "position": 0 if index is None else index + 1,
+        "total": len(stored),
+        "previous": next(iter(before), None),
+        "next": next(iter(after), None),
+        "previous_failure": next((run for run in before if run.outcome == "failed"), None),
+        "next_failure": next((run for run in after if run.outcome == "failed"), None),
+    }
 
 
 def _record(request: Request) -> Run:

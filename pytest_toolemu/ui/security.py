@@ -24,7 +24,7 @@ CSRF_HEADER: Final = "x-csrf-token"
 TOKEN: Final = "token"
 """Query parameter of the URL that opens the application."""
 
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _READING: Final = ("GET", "HEAD")
 _HEADERS: Final = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -49,7 +49,7 @@ class AccessRules:
     """
 
     port: int
-    hosts: frozenset[str] = frozenset(_LOOPBACK)
+    hosts: frozenset[str] = frozenset(LOOPBACK)
     read_only: bool = False
     any_address: bool = False
     token: str = field(default_factory=lambda: token_urlsafe(32), repr=False)
@@ -65,8 +65,8 @@ class AccessRules:
 def access_rules(host: str, port: int, *, read_only: bool) -> AccessRules:
     """Return rules with new secrets for a server that listens on ``host``."""
     if not is_every_address(host):
-        return AccessRules(port, frozenset((*_LOOPBACK, host.lower())), read_only)
-    return AccessRules(port, frozenset((*_LOOPBACK, gethostname().lower())), read_only, any_address=True)
+        return AccessRules(port, frozenset((*LOOPBACK, host.lower())), read_only)
+    return AccessRules(port, frozenset((*LOOPBACK, gethostname().lower())), read_only, any_address=True)
 
 
 def is_every_address(host: str) -> bool:
