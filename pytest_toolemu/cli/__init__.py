@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import sys
 from typing import Annotated
@@ -22,6 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # joins the lines of paragraphs
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -53,19 +53,6 @@ app.command("slurm", rich_help_panel=_ADVANCED)(slurm.slurm)
 app.command("merge", rich_help_panel=_ADVANCED)(results.merge)
 app.command("label", rich_help_panel=_ADVANCED)(calibrate.label)
 app.command("calibrate", rich_help_panel=_ADVANCED)(calibrate.calibrate)
-
-
-def _join_lines(commands: typer.Typer) -> None:
-    """Join the lines of each paragraph of all help texts, as Typer keeps the line breaks of docstrings."""
-    for command in commands.registered_commands:
-        paragraphs = inspect.cleandoc(command.help or getattr(command.callback, "__doc__", None) or "").split("\n\n")
-        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    for group in commands.registered_groups:
-        if group.typer_instance:
-            _join_lines(group.typer_instance)
-
-
-_join_lines(app)
 
 
 def _print_version(requested: bool) -> None:
