@@ -78,9 +78,7 @@ class SessionProcess:
             self._are_items_started = True
             channel = session.worker_input.channel if session.worker_input is not None else None
             if channel is not None:
-                from pytest_toolemu.plugin.execution.connections import connect_to_controller
-
-                connect_to_controller(runner.scheduler, channel)
+                runner.connect_to_controller(channel)
                 self._start_live_writer()
             else:
                 if not session.is_worker:
@@ -94,9 +92,7 @@ class SessionProcess:
         """Connect what runs cases with the coordinator of this process; once. It may send requests from now on."""
         if not self._is_connected:
             self._is_connected = True
-            from pytest_toolemu.plugin.execution.connections import connect_in_process
-
-            connect_in_process(self.runner.scheduler, self.lead())
+            self.runner.connect_in_process(self.lead())
 
     # ---- the coordinator
 

@@ -268,6 +268,10 @@ INI_MARKS: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 """On the config: the lines of the marks that the project's own ini file declares."""
 
 
+LEFT_TO_GATE: Final = "left to the gate"
+"""The beginning of the reason of a case that is reported in such a way that it does not fail the session."""
+
+
 class CaseError(Exception):
     """A case has no verdict, for a reason that is not its agent's behavior. Shown as its text, without a traceback."""
 

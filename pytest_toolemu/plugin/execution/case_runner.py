@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -61,9 +62,11 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     JobResult,
     NoticePosted,
     NotReadyError,
+    WorkerMessage,
     WrittenResult,
 )
 from pytest_toolemu.scheduling.event_loop import CaseLoop
+from pytest_toolemu.scheduling.transport import EncodedMessage, Transport, decode_coordinator_message, encode
 from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler
 from pytest_toolemu.sessions.store import RecordTooLargeError, shortened
 from pytest_toolemu.settings import Settings
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
 
 # A case's own timeout ends it; if it has not ended so many seconds after that, it is stuck.
 _OVERTIME: Final = 30.0
+_ONLY_WORKER: Final = "here"
 
 
 class CaseRunner:
@@ -105,6 +109,27 @@ class CaseRunner:
         self._items: Sequence[pytest.Item] = ()
         self._index: dict[pytest.Item, int] = {}
         self._kept_runs: dict[str, Run] = {}
+
+    def connect_in_process(self, transport: Transport) -> None:
+        """Connect the scheduler with the coordinator of the same process."""
+        transport.connect(_ONLY_WORKER, self.scheduler.receive)
+        self.scheduler.connect(functools.partial(transport.receive, _ONLY_WORKER))
+
+    def connect_to_controller(self, channel: Any) -> None:
+        """In an xdist worker: connect the scheduler with the coordinator at the other end of the channel."""
+
+        def send(message: WorkerMessage) -> None:
+            with contextlib.suppress(OSError):  # closed: the controller is gone, and the end marker says so
+                channel.send(encode(message))
+
+        def receive(encoded: EncodedMessage | None) -> None:
+            if encoded is None:
+                self.scheduler.coordinator_lost()
+            else:
+                self.scheduler.receive(decode_coordinator_message(encoded))
+
+        self.scheduler.connect(send)
+        channel.setcallback(receive, endmarker=None)
 
     def start(self, items: Sequence[pytest.Item]) -> None:
         """Tell the coordinator how many cases there are, and find those that may run before their turn."""

@@ -11,6 +11,7 @@ from pytest_toolemu.errors import UsageError
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.process import SessionProcess
     from pytest_toolemu.plugin.session import WorkerInput
+    from pytest_toolemu.scheduling.transport import EncodedMessage, Transport
 
 SUFFIXES = (".toolemu.yaml::", ".toolemu.yml::")
 """Occur in the node ID of every item that a case file has."""
@@ -80,7 +81,6 @@ class XdistHooks:
             raise pytest.UsageError(f"toolemu: {repetition}")
 
     def _worker_input(self, node: Any) -> WorkerInput:
-        from pytest_toolemu.plugin.execution.connections import connect_worker
         from pytest_toolemu.plugin.output.terminal_text import terminal_width
         from pytest_toolemu.plugin.process import names_vllm
         from pytest_toolemu.plugin.session import WorkerInput
@@ -95,7 +95,7 @@ class XdistHooks:
             resumed_folders=tuple(map(str, resumable.folders)) if resumable else (),
             served_endpoints={name: (endpoint.url, endpoint.recorded_as) for name, endpoint in endpoints.items()},
             terminal_width=terminal_width(config),
-            channel=None if leads_session else connect_worker(process.lead(), node),
+            channel=None if leads_session else _connect_worker(process.lead(), node),
         )
 
     def _cases_in_flight(self, indices: list[int]) -> str:
@@ -113,3 +113,21 @@ class XdistHooks:
 
 def _is_case(nodeid: str) -> bool:
     return any(suffix in nodeid for suffix in SUFFIXES)
+
+
+def _connect_worker(transport: Transport, node: Any) -> Any:
+    """In the xdist controller: open a channel to the worker of ``node``, connect it, and return its other end."""
+    from pytest_toolemu.scheduling.transport import encode
+
+    channel, worker = node.gateway.newchannel(), node.gateway.id
+    transport.connect(worker, lambda message: channel.send(encode(message)))
+
+    def receive(encoded: EncodedMessage | None) -> None:
+        # Called on the thread of the gateway, which would end if this raised.
+        if encoded is None:
+            transport.disconnect(worker)
+        else:
+            transport.receive(worker, decode(encoded))
+
+    channel.setcallback(receive, endmarker=None)
+    return channel

@@ -11,9 +11,8 @@ import pytest
 
 from pytest_toolemu.core.case import SUFFIXES
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, is_plugin_fixture, names, params_of
-from pytest_toolemu.plugin.output.gate_hooks import LEFT_TO_GATE
 from pytest_toolemu.plugin.output.terminal_text import setting_text
-from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession
+from pytest_toolemu.plugin.session import LEFT_TO_GATE, RESOLVED_CASE, ToolemuSession
 from pytest_toolemu.reporting.allure_files import write_files
 from pytest_toolemu.reporting.allure_results import AllureResultListener, AllureSubject
 from pytest_toolemu.settings import is_model

@@ -10,7 +10,7 @@ import pytest
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.output.run_property import record_path
-from pytest_toolemu.plugin.session import CaseError, CaseFailure, headline_of
+from pytest_toolemu.plugin.session import LEFT_TO_GATE, CaseError, CaseFailure, headline_of
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 FILE = "toolemu-gate"
 """The part of a gate's node ID before ``::``."""
-
-LEFT_TO_GATE = "left to the gate"
-"""The beginning of the reason of a case that is reported in such a way that it does not fail the session."""
 
 
 class GateHooks:
