@@ -41,7 +41,7 @@ from pytest_toolemu.settings import (
     is_model,
     judge_models,
 )
-from pytest_toolemu.settings.component_names import NO_BUILDER, ComponentNames
+from pytest_toolemu.settings.resolution import NO_BUILDER, ComponentNames
 
 
 class Components:

@@ -39,7 +39,7 @@ def command_settings(options: dict[str, Any], implied: Mapping[str, Any] | None 
     ``implied`` are options that apply unless an option or a variable sets another value.
     """
     from pytest_toolemu.settings import resolve, unknown_variables
-    from pytest_toolemu.settings.environment import load_env, toolemu_variables
+    from pytest_toolemu.settings.resolution import load_env, toolemu_variables
 
     env_file = Path(".env")
     load_env(env_file)

@@ -112,7 +112,7 @@ def run_directory() -> Path:
 
 def _run_directories() -> Iterator[Path]:
     """Yield the run directory of the current folder, then of the folders above it, up to the root of the project."""
-    from pytest_toolemu.settings.environment import toolemu_variables
+    from pytest_toolemu.settings.resolution import toolemu_variables
 
     current_folder = Path.cwd()
     for folder in (current_folder, *current_folder.parents):

@@ -1,6 +1,6 @@
 """The fixtures of the plugin. Override any of them in a conftest.
 
-PYTEST_DONT_REWRITE: pytest would warn that it cannot rewrite the assertions of this module; ``bytecode`` explains why.
+PYTEST_DONT_REWRITE: pytest would warn that it cannot rewrite the assertions of this module; ``PackageFinder`` explains why.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
 def _case_in_world(request: pytest.FixtureRequest) -> ResolvedCase:
     """Return the case of this item in its world. Raise CaseError if the world could not be built."""
     from pytest_toolemu.plugin.execution import worlds
-    from pytest_toolemu.plugin.output.run_property import not_run
+    from pytest_toolemu.plugin.output.reports import not_run
 
     try:
         return worlds.case_in_world(request.node, request.config.stash[SESSION])

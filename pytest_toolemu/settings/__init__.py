@@ -1,6 +1,5 @@
 """The options of the plugin: their table, how their values are found, and the names of models in them."""
 
-from pytest_toolemu.settings.component_names import PREFIX, resolve, unknown_variables
 from pytest_toolemu.settings.model_names import (
     AGENT_FILE,
     CHECKS,
@@ -38,6 +37,7 @@ from pytest_toolemu.settings.option_table import (
     Settings,
     SettingValue,
 )
+from pytest_toolemu.settings.resolution import PREFIX, resolve, unknown_variables
 
 __all__ = [
     "AGENT_FILE",

@@ -19,7 +19,7 @@ from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.usd import sum_text
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.settings import OFFLINE, Settings, resolve
-from pytest_toolemu.settings.environment import load_env
+from pytest_toolemu.settings.resolution import load_env
 
 PERSON: Final = "person"
 """The name of a person in the form of a play, and the kind of one in records."""

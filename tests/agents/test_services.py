@@ -25,7 +25,7 @@ from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.execution import outages
+from pytest_toolemu.plugin.execution import permits
 from pytest_toolemu.scheduling.request_limits import CircuitBreaker
 from pytest_toolemu.sessions.store import RunStore
 from tests.agents.http_service import Service
@@ -266,7 +266,7 @@ def test_a_service_that_does_not_run_is_named_with_the_fix(tmp_path: Path, servi
     assert f"{service.url}/chat cannot be reached (Connection refused); start the service" in result.error.message
     sent: list[Any] = []
     spec = RunSpec(resolved_case(), load_agent_file(str(path), ENVIRON), opened)
-    outages.report(SimpleNamespace(send=sent.append), spec, result)  # type: ignore[arg-type]
+    permits.report_outage(SimpleNamespace(send=sent.append), spec, result)  # type: ignore[arg-type]
     breaker = CircuitBreaker(limit=2)
     for _ in range(2):
         breaker.record_failure(sent[0].key, sent[0].kind, sent[0].message, sent[0].subject)

@@ -17,7 +17,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.model_pool import ModelPool
 from pytest_toolemu.models.wrappers import FallbackModel, models_in_turn
 from pytest_toolemu.settings import AgentConfig, Settings, is_model
-from pytest_toolemu.settings.component_names import ComponentNames
+from pytest_toolemu.settings.resolution import ComponentNames
 from tests.emulators.resolved_cases import trajectory
 
 REPLAYED = Settings(emulator="vllm:org/llama|gpt-4o", replay="recordings")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.models.pricing import Prices
-from pytest_toolemu.plugin.output.run_property import summary_of_crash
+from pytest_toolemu.plugin.output.reports import summary_of_crash
 from pytest_toolemu.sessions.store import RunStore
 from tests.plugin.conftest import Project
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.plugin.output import resume_command
+from pytest_toolemu.plugin.output.terminal_text import repeated
 from tests import processes
 from tests.plugin.conftest import Project
 
@@ -162,4 +162,4 @@ def test_the_folder_to_resume_is_relative_to_the_current_folder(
     ],
 )
 def test_the_command_does_not_repeat_an_earlier_resume(arguments: list[str], expected: list[str]) -> None:
-    assert list(resume_command.repeated(arguments)) == expected
+    assert list(repeated(arguments)) == expected

@@ -25,8 +25,7 @@ from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title, is_plugin_fixture, labels
 from pytest_toolemu.plugin.execution.worlds import set_case
-from pytest_toolemu.plugin.output.failures import check
-from pytest_toolemu.plugin.output.run_property import PROPERTY
+from pytest_toolemu.plugin.output.reports import PROPERTY, check
 from pytest_toolemu.plugin.session import INI_MARKS, SESSION, relative_path
 from pytest_toolemu.settings import Settings
 

@@ -37,13 +37,12 @@ from pytest_toolemu.models.model_pool import ModelPool
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.models.spec import ServedEndpoint
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title
-from pytest_toolemu.plugin.execution import outages
+from pytest_toolemu.plugin.execution import permits
 from pytest_toolemu.plugin.execution.captured_output import CaseCapture, CaseLogs, CaseOutput
 from pytest_toolemu.plugin.execution.item_spec import ActiveFixtures, needed_fixtures, spec_before_turn, visible_hooks
 from pytest_toolemu.plugin.execution.permits import AgentUsageMeter, Permits
-from pytest_toolemu.plugin.output.failures import is_brief, no_verdict_text
 from pytest_toolemu.plugin.output.live import RunningCases
-from pytest_toolemu.plugin.output.run_property import attach_summary
+from pytest_toolemu.plugin.output.reports import attach_summary, is_brief, no_verdict_text
 from pytest_toolemu.plugin.session import (
     RESOLVED_CASE,
     RUN_TIMES,
@@ -66,11 +65,11 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     WrittenResult,
 )
 from pytest_toolemu.scheduling.event_loop import CaseLoop
-from pytest_toolemu.scheduling.transport import EncodedMessage, Transport, decode_coordinator_message, encode
+from pytest_toolemu.scheduling.transport import EncodedMessage, Transport, decode, encode
 from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler
 from pytest_toolemu.sessions.store import RecordTooLargeError, shortened
 from pytest_toolemu.settings import Settings
-from pytest_toolemu.settings.environment import load_env
+from pytest_toolemu.settings.resolution import load_env
 
 if TYPE_CHECKING:
     from pytest_toolemu.models.vllm_servers import ServerFleet
@@ -126,7 +125,7 @@ class CaseRunner:
             if encoded is None:
                 self.scheduler.coordinator_lost()
             else:
-                self.scheduler.receive(decode_coordinator_message(encoded))
+                self.scheduler.receive(decode(encoded))
 
         self.scheduler.connect(send)
         channel.setcallback(receive, endmarker=None)
@@ -254,7 +253,7 @@ class CaseRunner:
                 self._write_manifest()
                 run = await self._run_or_resume(spec, item.nodeid)
             except MissingToolError as error:
-                failure = outages.end_session(self.scheduler, error)
+                failure = permits.end_session(self.scheduler, error)
                 return FinishedJob(True, functools.partial(self._not_run, item, spec, failure, output))
             except NotRunError as error:
                 not_run = functools.partial(self._not_run, item, spec, error, output)
@@ -267,9 +266,9 @@ class CaseRunner:
         """Return the run of an item. Raise NotRunError if it cannot or must not be run."""
         if (run := self._resumed(spec, nodeid)) is not None:
             return run
-        outages.check(self.scheduler, spec)
+        permits.check_outages(self.scheduler, spec)
         run = await self._run_now(spec, nodeid)
-        outages.report(self.scheduler, spec, run)
+        permits.report_outage(self.scheduler, spec, run)
         if run.agent_warning:
             self.scheduler.send(NoticePosted(f"{agent_name(run.identity)}: {run.agent_warning}"))
         return run
@@ -308,7 +307,7 @@ class CaseRunner:
             except OSError as error:
                 write_error = error
         if write_error is not None:
-            raise outages.stop_writing(self.scheduler, self.session.folder, write_error, run)
+            raise permits.stop_writing(self.scheduler, self.session.folder, write_error, run)
         if use is None:
             return run
         # If there was no recorded call for the very first request, no model answered, so nothing in this run is live.
@@ -321,14 +320,14 @@ class CaseRunner:
         try:
             write_manifest(self.session)
         except UsageError as error:
-            raise outages.stop_writing(self.scheduler, self.session.folder, error) from None
+            raise permits.stop_writing(self.scheduler, self.session.folder, error) from None
 
     async def _store(self, item: pytest.Item, spec: RunSpec, run: Run, output: CaseOutput) -> WrittenResult:
         """Write the record before the result is sent, so that any process can read it."""
         try:
             run, path = await self._write_record(item, run)
         except OSError as error:
-            failure = outages.stop_writing(self.scheduler, self.session.folder, error, run)
+            failure = permits.stop_writing(self.scheduler, self.session.folder, error, run)
             return await self._not_run(item, spec, failure, output)
         # Items of this process need not read their runs back from the records.
         self._kept_runs[str(path)] = run

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_toolemu.errors import NotRunError
+from pytest_toolemu.agents.programs.service import ServiceUnreachableError
+from pytest_toolemu.core.conclusion import outage_kind
+from pytest_toolemu.core.identity import component_name
+from pytest_toolemu.core.run import ErrorInfo, Run
+from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.models.pricing import Prices, usd_for_budget
-from pytest_toolemu.scheduling.coordinator_messages import UsageReported
+from pytest_toolemu.models.wrappers import FallbackModel
+from pytest_toolemu.plugin.session import relative_path
+from pytest_toolemu.scheduling.coordinator_messages import (
+    ProviderFailed,
+    ProviderSucceeded,
+    SessionHalted,
+    UsageReported,
+)
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.messages import Usage
@@ -60,3 +75,85 @@ class AgentUsageMeter:
     def report(self, model: dict[str, Any], usage: Usage) -> None:
         """Report tokens and cost to the coordinator."""
         self._permits.report(usage.total, usd_for_budget(self._prices().of(model), usage))
+
+
+def check_outages(scheduler: WorkerScheduler, spec: RunSpec) -> None:
+    """Raise NotRunError if the session sends no more requests, or has given up a provider that this case needs."""
+    if reason := scheduler.permits.halted:
+        raise NotRunError(reason)
+    for key in _provider_keys(spec):
+        if key in scheduler.permits.closed:
+            raise NotRunError(scheduler.permits.closed[key])
+
+
+def report_outage(scheduler: WorkerScheduler, spec: RunSpec, run: Run) -> None:
+    """Report whether an agent's own client reached its provider. All other requests are counted when they are sent."""
+    key, error = _agent_key(spec), run.error
+    is_service = error is not None and error.type == ServiceUnreachableError.__name__
+    if error is not None and (is_service or _is_outage_of_agent(error)):
+        subject = "the service of the agent" if is_service else "a provider"
+        scheduler.send(ProviderFailed(key, outage_kind(error), f"{error.type}: {error.message}", subject))
+    elif run.stop != "error":
+        scheduler.send(ProviderSucceeded(key))
+
+
+def _is_outage_of_agent(error: ErrorInfo) -> bool:
+    return error.origin == "provider" and error.type != "ModelError"
+
+
+def stop_writing(
+    scheduler: WorkerScheduler, folder: Path, error: OSError | UsageError, run: Run | None = None
+) -> NotRunError:
+    """Tell the coordinator to start nothing more, as no record can be written; return the error of this case.
+
+    ``folder`` is the session's; ``run`` is the run that could not be stored, whose model calls were paid for.
+    """
+    reason = str(error)
+    if isinstance(error, OSError):
+        reason = (
+            f"no record can be written to {relative_path(folder)} ({error.strerror or error}), so no more cases are "
+            f"started and no more requests are sent: {_remedy(error)}"
+        )
+    scheduler.send(SessionHalted(reason))
+    failure = NotRunError(reason)
+    failure.model_calls = run.model_calls if run is not None else ()
+    return failure
+
+
+def end_session(scheduler: WorkerScheduler, error: MissingToolError) -> NotRunError:
+    """Tell the coordinator to start nothing more, as the agent has tools that are not emulated; return the error."""
+    scheduler.send(SessionHalted(str(error)))
+    failure = NotRunError(str(error))
+    failure.model_calls = error.model_calls
+    return failure
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno == errno.EFBIG:
+        return "raise the limit on the size of files ('ulimit -f')"
+    return "free disk space or restore the folder"
+
+
+def _provider_keys(spec: RunSpec) -> Iterator[str]:
+    yield _agent_key(spec)
+    for component in (spec.agent, spec.emulator, *spec.evaluators):
+        yield from _rate_limit_keys(component)
+
+
+def _agent_key(spec: RunSpec) -> str:
+    return f"agent {component_name(spec.identity.agent)}"
+
+
+def _rate_limit_keys(component: Any) -> Iterator[str]:
+    """Yield the rate-limit keys of the models in an agent, emulator, or evaluator, and in what those wrap.
+
+    Of a fallback, only the first model counts: a case need not need the others.
+    """
+    if isinstance(component, FallbackModel):
+        component = component.models[0]
+    key = getattr(component, "rate_limit_key", None)
+    if isinstance(key, str):
+        yield key
+    elif is_dataclass(component):
+        for field in fields(component):
+            yield from _rate_limit_keys(getattr(component, field.name))

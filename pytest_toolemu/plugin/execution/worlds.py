@@ -26,8 +26,8 @@ from pytest_toolemu.plugin.session import (
     unwritable_records,
 )
 from pytest_toolemu.settings import Settings
-from pytest_toolemu.settings.component_names import ComponentNames
 from pytest_toolemu.settings.option import folder_and_count
+from pytest_toolemu.settings.resolution import ComponentNames
 
 if TYPE_CHECKING:
     from pytest_toolemu.components import Components

@@ -60,7 +60,7 @@ class XdistHooks:
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
         """Count a case whose worker died in the summary, and name the other cases that the worker was running."""
         if _is_case(crashitem):
-            from pytest_toolemu.plugin.output.run_property import summary_of_crash
+            from pytest_toolemu.plugin.output.reports import summary_of_crash
 
             report.when = "setup"  # an error. Without a phase, as xdist leaves it, it would be shown as a failed case
             session, transport = self._session, self._process.transport
@@ -117,7 +117,7 @@ def _is_case(nodeid: str) -> bool:
 
 def _connect_worker(transport: Transport, node: Any) -> Any:
     """In the xdist controller: open a channel to the worker of ``node``, connect it, and return its other end."""
-    from pytest_toolemu.scheduling.transport import encode
+    from pytest_toolemu.scheduling.transport import decode, encode
 
     channel, worker = node.gateway.newchannel(), node.gateway.id
     transport.connect(worker, lambda message: channel.send(encode(message)))

@@ -24,7 +24,7 @@ from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.usd import usd_text
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection.item_agents import agent_title
-from pytest_toolemu.plugin.output.resume_command import command
+from pytest_toolemu.plugin.output.terminal_text import resume_command
 from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.scheduling.budget import Budget
 from pytest_toolemu.scheduling.coordinator import Coordinator, RemainingTime
@@ -180,7 +180,7 @@ class LiveWriter:
 
     @cached_property
     def _resume(self) -> str:
-        return visible(command(self._session))
+        return visible(resume_command(self._session))
 
     def _progress(self, transport: Transport) -> SessionProgress:
         outcomes = Counter(run.outcome or "broken" for run in list(self._session.run_summaries.values()))

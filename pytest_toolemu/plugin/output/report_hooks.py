@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.plugin.output.run_property import PROPERTY, run_summary_of
+from pytest_toolemu.plugin.output.reports import PROPERTY, run_summary_of
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary
@@ -85,9 +85,9 @@ class ReportHooks:
         finally:
             may_have_cases = self._session.has_cases or bool(self._session.nodeids)
             if may_have_cases and not self._session.is_worker and self._session.folder.is_dir():
-                from pytest_toolemu.plugin.output import resume_command
+                from pytest_toolemu.plugin.output.terminal_text import show_resume_command
 
-                resume_command.show(self._session, exitstatus)
+                show_resume_command(self._session, exitstatus)
 
     def _is_left_out(self, report: pytest.TestReport) -> bool:
         """Return whether the item was skipped because the session stopped early: it remains planned."""

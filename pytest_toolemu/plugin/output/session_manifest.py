@@ -19,7 +19,7 @@ from pytest_toolemu.models.pricing import Cost, costs_of
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.session import TerminalNote, ToolemuSession, relative_path, unwritable_records
 from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, PlannedItem, ServerRecord
-from pytest_toolemu.settings.component_names import ComponentNames
+from pytest_toolemu.settings.resolution import ComponentNames
 
 if TYPE_CHECKING:
     from pytest_toolemu.models.vllm_servers import ServerFleet

@@ -20,7 +20,7 @@ from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.models.cassette_recorder import CassetteReport
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.collection.selection import shard_summary
-from pytest_toolemu.plugin.output.failures import alike, outcome_of
+from pytest_toolemu.plugin.output.reports import alike, outcome_of
 from pytest_toolemu.plugin.output.session_manifest import builder_cost
 from pytest_toolemu.plugin.output.terminal_text import (
     Wrapping,
@@ -38,7 +38,7 @@ from pytest_toolemu.reporting.summary_table import (
 )
 from pytest_toolemu.sessions.manifest_records import counts_text
 from pytest_toolemu.settings import Settings, fallback_parts, judge_models
-from pytest_toolemu.settings.component_names import ComponentNames
+from pytest_toolemu.settings.resolution import ComponentNames
 
 if TYPE_CHECKING:
     from pytest_toolemu.scheduling.coordinator import Coordinator

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
@@ -165,3 +167,45 @@ def _parse_one(option: Option, text: str, source: str) -> Any:
     except ValueError as error:
         problem = f"{text!r} is not valid" if text.strip() else "the value is empty"
         raise UsageError(f"{source}: {problem}; expected {error}") from None
+
+
+def load_env(path: Path) -> None:
+    """Set the variables of a ``.env`` file that the environment does not set. Raise UsageError if it cannot be read."""
+    if not path.is_file():
+        return
+    from dotenv.parser import parse_stream
+
+    try:
+        with path.open(encoding="utf-8") as file:
+            bindings = list(parse_stream(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    for binding in bindings:
+        if binding.error:
+            raise UsageError(f"{path}:{binding.original.line}: is not NAME=value; fix or remove the line")
+        if binding.key is not None and binding.value is not None:
+            os.environ.setdefault(binding.key, binding.value)
+
+
+def toolemu_variables(path: Path) -> dict[str, str]:
+    """Return the ``TOOLEMU_*`` variables of a ``.env`` file without setting them.
+
+    Problems of the file are ignored here; ``load_env`` reports them in sessions that need the file. A file without such
+    variables costs no import.
+    """
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    except (OSError, UnicodeDecodeError):
+        return {}
+    if "TOOLEMU_" not in text:
+        return {}
+    import io
+
+    from dotenv.parser import parse_stream
+
+    bindings = parse_stream(io.StringIO(text))
+    return {
+        binding.key: binding.value
+        for binding in bindings
+        if binding.key is not None and binding.value is not None and binding.key.startswith("TOOLEMU_")
+    }
