@@ -1,6 +1,6 @@
 """The fixtures of the plugin. Override any of them in a conftest.
 
-PYTEST_DONT_REWRITE: pytest would warn that it cannot rewrite the assertions of this module; ``PackageFinder`` explains why.
+PYTEST_DONT_REWRITE: pytest would warn that it cannot rewrite this module's assertions; ``PackageFinder`` explains why.
 """
 
 from __future__ import annotations
