@@ -46,7 +46,7 @@ async def passed_on(toolbox: Toolbox, rules: SessionRules) -> AsyncIterator[dict
     gateway = CaseGateway(toolbox, _base_urls(), rules.limit, rules.replays_only)
     url = server.open(gateway)
     try:
-        yield {variable: url + PATHS[provider] for provider, variable in _VARIABLES.items()}
+        yield {_VARIABLES[provider]: url + path for provider, path in PATHS.items()}
     finally:
         server.close(url)
         await gateway.end()

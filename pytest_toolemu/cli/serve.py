@@ -52,7 +52,9 @@ def serve(
     """
     from pytest_toolemu.cli.attended_run import AttendedAgent, attended_spec, run_attended, verdict_lines
     from pytest_toolemu.cli.common import command_settings, with_components
+    from pytest_toolemu.models.sdk_versions import require_sdk
 
+    require_sdk("serve", "toolemu serve")
     if "://" in case:
         _connect(case)
         return

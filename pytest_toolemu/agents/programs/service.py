@@ -298,7 +298,7 @@ async def _sent(url: str, headers: Mapping[str, str], body: bytes) -> tuple[int,
         trust_env=False,
         verify=url.startswith("https:"),
     )
-    encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+    encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     content = bytearray()
     try:
         async with client, client.stream("POST", url, content=body, headers=encoded) as response:

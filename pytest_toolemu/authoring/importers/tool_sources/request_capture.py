@@ -44,7 +44,7 @@ async def _capture(command: Sequence[str], seconds: float) -> PublishedToolkit:
     try:
         async with running(command, b"", folder=Path.cwd(), environ=environment(url, os.environ)) as program:
             ended = asyncio.ensure_future(program.wait())
-            either = [asyncio.wrap_future(endpoint.recorded), ended]
+            either: list[asyncio.Future[Any]] = [asyncio.wrap_future(endpoint.recorded), ended]
             await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
             status = program.status
