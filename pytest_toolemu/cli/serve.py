@@ -157,9 +157,6 @@ def _interrupts(event: asyncio.Event) -> Iterator[None]:
 
 def _connect(url: str) -> None:
     """Connect an MCP client that starts its servers as programs (stdio) with a case that is being served."""
-    from pytest_toolemu.models.sdk_versions import require_sdk
-
-    require_sdk("serve", "toolemu serve")
     address = urlsplit(url)
     if address.scheme != "http" or not address.hostname or not address.path.strip("/"):
         raise UsageError(
