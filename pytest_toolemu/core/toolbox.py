@@ -32,9 +32,14 @@ _REFUSAL_SECONDS: Final = 1.0
 _LAST_ITERATIONS: Final = 3
 _MAX_WARNED_CALLS: Final = 3
 _MAX_ARGUMENTS: Final = 300
+# An agent that goes on talking after the end of the conversation must not fill the record.
+_MAX_LAST_WORDS: Final = 100
 
 Emulator = Callable[[Call, Trajectory], Awaitable[Observation]]
 """Answers a call, given everything that happened before. The toolbox appends the answer to the trajectory."""
+
+SimulatedUser = Callable[[Trajectory], Awaitable[UserReply]]
+"""Replies to the last utterance of the trajectory's dialogue, which is the agent's."""
 
 Agent = Callable[["Task", "Toolbox"], Awaitable[str]]
 """Performs a task and returns its final answer."""
@@ -93,13 +98,16 @@ class Toolbox:
         self._emulator = emulator
         self._max_steps = max_steps
         self._turn = asyncio.Lock()
-        self._calls = RunningCalls()
+        self._calls: dict[asyncio.Task[Any], tuple[str, Any] | None] = {}
         self._has_answered = False
         self._ended = False
         self._lost_calls = 0
         self._refused = 0
         self._meter = meter
-        self._channel = UserChannel(trajectory, user)
+        self._user = user
+        self._said = 0
+        self._is_over = False
+        self._last_words: dict[str, Utterance] = {}
         self._has_reported_usage = False
         self._home: HomeLoop | None = None
         self.turn_error: BaseException | None = None
@@ -165,7 +173,12 @@ class Toolbox:
     @property
     def running_calls(self) -> tuple[asyncio.Task[Any], ...]:
         """The tasks in which calls and messages are being answered."""
-        return self._calls.tasks
+        return tuple(task for task in self._calls if not task.done())
+
+    @property
+    def _tool_calls(self) -> dict[asyncio.Task[Any], tuple[str, Any]]:
+        """The tool calls that have not been answered, by name and arguments."""
+        return {task: call for task, call in self._calls.items() if call is not None and not task.done()}
 
     def settle(self) -> HomeLoop:
         """Make the current event loop and context those of the case; later calls of this method change nothing."""
@@ -178,7 +191,7 @@ class Toolbox:
             if self._has_answered:
                 self._warn_of("after its turn", name, arguments)
             await self._refuse()
-        task = self._calls.begin(self._in_turn(self._answer, name, arguments), (name, arguments))
+        task = self._begin(self._in_turn(self._answer, name, arguments), (name, arguments))
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
@@ -191,7 +204,22 @@ class Toolbox:
         """Return the user's reply. In a task as well, so that messages and calls keep their order."""
         if self._is_closed:
             await self._refuse()
-        return await self._calls.begin(self._in_turn(self._channel.say, text))
+        return await self._begin(self._in_turn(self._reply, text))
+
+    def _begin(self, answer: Coroutine[Any, Any, T], call: tuple[str, Any] | None = None) -> asyncio.Task[T]:
+        """Start a task that answers a tool call, given by name and arguments, or a message if there is none.
+
+        It outlasts a caller that gives up.
+        """
+        task = asyncio.get_running_loop().create_task(answer)
+        self._calls[task] = call
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        del self._calls[task]
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs that nobody has read it: the caller may have given up
 
     async def _in_turn(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """Return the result of an ``async`` function, once all earlier calls have been answered."""
@@ -208,6 +236,29 @@ class Toolbox:
         except BaseException as error:
             self.stop(error)
             raise
+
+    async def _reply(self, text: str) -> str | None:
+        """Record what the agent says, and return the user's reply; None if the conversation is over.
+
+        The last of ``trajectory.turns`` messages gets no reply: it is the agent's answer. Without a user, this is the
+        first one.
+        """
+        dialogue = self.trajectory.dialogue
+        said = Utterance(step=len(self.trajectory.steps), by="agent", text=text)
+        self._said += 1
+        if not self._is_over and self._user is not None and self._said < self.trajectory.turns:
+            dialogue.append(said)
+            reply = await self._user(self.trajectory)
+            if reply.kind != "over":
+                dialogue.append(Utterance(step=said.step, by="user", **reply.model_dump()))
+                return reply.text
+            dialogue.pop()
+        elif self._is_over:
+            await asyncio.sleep(0)  # an agent that ignores the end must not block the loop
+        self._is_over = True
+        if len(self._last_words) < _MAX_LAST_WORDS:
+            self._last_words.setdefault(text, said)
+        return None
 
     async def _answer(self, name: str, arguments: Any) -> dict[str, Any]:
         steps = self.trajectory.steps
@@ -260,7 +311,7 @@ class Toolbox:
         for _ in range(_LAST_ITERATIONS):
             await asyncio.sleep(0)
         self._has_answered = self.turn_error is None
-        while (calls := self._calls.tool_calls) and isinstance(self.turn_error, AgentStopped | None):
+        while (calls := self._tool_calls) and isinstance(self.turn_error, AgentStopped | None):
             await asyncio.wait(calls)
 
     def end(self) -> None:
@@ -269,10 +320,12 @@ class Toolbox:
         Otherwise calls that an agent left running would be recorded after its trajectory was judged.
         """
         if not self._ended and isinstance(self.turn_error, AgentStopped):
-            for name, arguments in self._calls.tool_calls.values():
+            for name, arguments in self._tool_calls.values():
                 self._warn_of("before its turn ended", name, arguments)
         self._ended = True
-        self._calls.cancel()
+        for task in self.running_calls:
+            if task is not asyncio.current_task():
+                task.cancel()
 
     def _warn_of(self, when: str, name: str, arguments: Any) -> None:
         """Say in the record that a call of the agent had no effect, for the first few of them."""
@@ -287,8 +340,8 @@ class Toolbox:
         self.trajectory.agent_warning = "; ".join(filter(None, (self.trajectory.agent_warning, warning)))
 
     def keep_last_words(self, answer: str) -> None:
-        """Record what the agent said last if that is not its answer."""
-        self._channel.keep_last_words(answer)
+        """Add what the agent said last to the dialogue if that is not its answer: the user has read it, too."""
+        self.trajectory.dialogue.extend(said for text, said in self._last_words.items() if text != answer)
 
     def quit(self, reason: str) -> NoReturn:
         """End the turn without an answer, because the agent knows no safe way to continue."""
@@ -382,94 +435,6 @@ def printable(text: str) -> str:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
-
-
-class RunningCalls:
-    """The tool calls and messages of one agent that are being answered. Belongs to the event loop of the case."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[Any], tuple[str, Any] | None] = {}
-
-    def begin(self, answer: Coroutine[Any, Any, T], call: tuple[str, Any] | None = None) -> asyncio.Task[T]:
-        """Start a task that answers a tool call, given by name and arguments, or a message if there is none."""
-        task = asyncio.get_running_loop().create_task(answer)
-        self._tasks[task] = call
-        task.add_done_callback(self._forget)
-        return task
-
-    @property
-    def tasks(self) -> tuple[asyncio.Task[Any], ...]:
-        """The tasks that have not ended."""
-        return tuple(task for task in self._tasks if not task.done())
-
-    @property
-    def tool_calls(self) -> dict[asyncio.Task[Any], tuple[str, Any]]:
-        """The tool calls that have not been answered, by name and arguments."""
-        return {task: call for task, call in self._tasks.items() if call is not None and not task.done()}
-
-    def cancel(self) -> None:
-        """Cancel all tasks but the current one."""
-        for task in self.tasks:
-            if task is not asyncio.current_task():
-                task.cancel()
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        del self._tasks[task]
-        if not task.cancelled():
-            task.exception()  # otherwise asyncio logs that nobody has read it: the caller may have given up
-
-
-# An agent that goes on talking after the end of the conversation must not fill the record.
-_MAX_LAST_WORDS: Final = 100
-
-SimulatedUser = Callable[[Trajectory], Awaitable[UserReply]]
-"""Replies to the last utterance of the trajectory's dialogue, which is the agent's."""
-
-
-class UserChannel:
-    """The connection of one agent to the user, for at most ``trajectory.turns`` messages of the agent.
-
-    The last of them gets no reply: it is the agent's answer. Without a user, this is the first one.
-    """
-
-    def __init__(self, trajectory: Trajectory, user: SimulatedUser | None = None) -> None:
-        self._trajectory = trajectory
-        self._user = user
-        self._said = 0
-        self._is_over = False
-        self._last_words: dict[str, Utterance] = {}
-
-    async def say(self, text: str) -> str | None:
-        """Record what the agent says, and return the user's reply; None if the conversation is over."""
-        dialogue = self._trajectory.dialogue
-        said = Utterance(step=len(self._trajectory.steps), by="agent", text=text)
-        if self._is_over:
-            self._keep(said)
-            await asyncio.sleep(0)  # an agent that ignores the end must not block the loop
-            return None
-        self._said += 1
-        if self._user is None or self._said >= self._trajectory.turns:
-            self._end(said)
-            return None
-        dialogue.append(said)
-        reply = await self._user(self._trajectory)
-        if reply.kind == "over":
-            self._end(dialogue.pop())
-            return None
-        dialogue.append(Utterance(step=said.step, by="user", **reply.model_dump()))
-        return reply.text
-
-    def keep_last_words(self, answer: str) -> None:
-        """Add what the agent said last to the dialogue if that is not its answer: the user has read it, too."""
-        self._trajectory.dialogue.extend(said for text, said in self._last_words.items() if text != answer)
-
-    def _end(self, said: Utterance) -> None:
-        self._is_over = True
-        self._keep(said)
-
-    def _keep(self, said: Utterance) -> None:
-        if len(self._last_words) < _MAX_LAST_WORDS:
-            self._last_words.setdefault(said.text, said)
 
 
 class HomeLoop:
