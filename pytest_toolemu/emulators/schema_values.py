@@ -77,7 +77,8 @@ class SchemaGenerator:
 
     def __init__(self, seed: str, locale: str, now: datetime, echo: Mapping[str, Any]) -> None:
         self._random = Random(seed)
-        self._texts = TextGenerator(seed, locale, now, self._random)
+        self._fake = _Fake(locale, seed)
+        self._now = now
         self._echo = dict(echo)
 
     def value(self, schema: Any, path: Path) -> Any:
@@ -171,46 +172,38 @@ class SchemaGenerator:
         least, most = schema.get("minLength", 0), schema.get("maxLength", math.inf)
         if least > _LONGEST:
             raise UnsatisfiableSchemaError
-        text = self._texts(path, schema.get("format"))
+        text = self._made(_maker_of(path, schema.get("format")), path)
         if "format" not in schema:
             text = text if len(text) <= most else text[: int(most)].rstrip()
             while len(text) < least:
-                text = f"{text} {self._texts.make('word')}"[: int(most)].rstrip().ljust(min(least, len(text) + 1), "s")
+                text = f"{text} {self._made('word', path)}"[: int(most)].rstrip().ljust(min(least, len(text) + 1), "s")
         if "pattern" in schema and violations(schema, text):
             return matching_text(schema["pattern"], self._random, least)
         return text
 
-
-class TextGenerator:
-    """Generates texts of a JSON Schema format, or of the kind that a name suggests, around the time ``now``."""
-
-    def __init__(self, seed: str, locale: str, now: datetime, random: Random) -> None:
-        self._now, self._random = now, random
-        self._fake = _Fake(locale, seed)
-
-    def __call__(self, path: Path, form: str | None) -> str:
-        """Return a text for a member at this path."""
-        if form is not None:
-            return self.make(_FORMATS.get(form, form), path)
-        own = _words(path[-1])
-        maker = _first_maker(own)
-        if maker is None and "name" in own:
-            maker = next(filter(None, (_first_maker(_words(name)) for name in reversed(path[:-1]))), None)
-        return self.make(maker or "title", path)
-
-    def make(self, maker: str, path: Path = ("", "")) -> str:
-        """Return a text of a kind; a title if the kind is unknown."""
+    def _made(self, maker: str, path: Path) -> str:
+        """Return a text of a kind, a title if the kind is unknown. Times lie around the current one."""
         if maker in ("moment", "date", "time"):
             sign = -1 if _FUTURE.isdisjoint(_words(path[-1])) else 1
             moment = self._now + timedelta(minutes=5 * sign * self._random.randint(288, 20 * 288))
-            return {"moment": moment.isoformat(), "date": moment.date().isoformat()}.get(
-                maker, moment.isoformat().partition("T")[2]
-            )
+            day, _, time = moment.isoformat().partition("T")
+            return {"moment": moment.isoformat(), "date": day, "time": time}[maker]
         if maker == "identifier":
             owner = [word for word in (*_words(path[-2]), *_words(path[-1])) if _WORDS.get(word) != "identifier"]
             body = "".join(self._random.choices(string.ascii_lowercase + string.digits, k=8))
             return f"{owner[-1][:3]}-{body}" if owner else body
         return str(_MAKERS.get(maker, _MAKERS["title"])(self._fake))
+
+
+def _maker_of(path: Path, form: str | None) -> str:
+    """Return the kind of text for a JSON Schema format, or the one that the name of a member suggests."""
+    if form is not None:
+        return _FORMATS.get(form, form)
+    own = _words(path[-1])
+    maker = _first_maker(own)
+    if maker is None and "name" in own:
+        maker = next(filter(None, (_first_maker(_words(name)) for name in reversed(path[:-1]))), None)
+    return maker or "title"
 
 
 _MAKERS: Final[dict[str, Callable[[Any], Any]]] = {

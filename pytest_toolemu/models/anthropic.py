@@ -218,17 +218,13 @@ _LISTED: Final = 1000
 # Seconds: by how much clocks may differ, and the time in which a batch that was sent is created, with that difference.
 _SKEW: Final = 300.0
 _CREATION: Final = 1200.0
-# Results have no HTTP status, only the type of the error that has it elsewhere.
+# Results have no HTTP status, only the type of the error that has it elsewhere. Other errors are transient.
 _STATUS: Final = {
     "invalid_request_error": 400,
     "authentication_error": 401,
-    "billing_error": 402,
     "permission_error": 403,
     "not_found_error": 404,
     "request_too_large": 413,
-    "rate_limit_error": 429,
-    "timeout_error": 504,
-    "overloaded_error": 529,
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.json_schema_keywords import subschemas
 
 # Keywords of OpenAI's strict mode, from its guide to structured outputs; minLength, allOf, and oneOf are not supported.
 _VALUE_KEYWORDS: Final = frozenset(
@@ -154,13 +155,8 @@ def satisfies_strict(schema: Any) -> bool:
 
 def is_closed(schema: Any) -> bool:
     """Return whether every object in a schema forbids additional properties."""
-    if isinstance(schema, list):
-        return all(is_closed(part) for part in schema)
-    if not isinstance(schema, dict):
-        return True
-    if "object" in _types(schema) and schema.get("additionalProperties") is not False:
-        return False
-    return all(is_closed(part) for part in schema.values())
+    objects = (part for _, part in subschemas(schema, ()) if "object" in _types(part))
+    return all(part.get("additionalProperties") is False for part in objects)
 
 
 def _value_keywords(schema: dict[str, Any]) -> dict[str, Any]:

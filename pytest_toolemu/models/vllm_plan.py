@@ -303,17 +303,12 @@ _FAMILIES: Final = tuple(
         (r"granite[-_]?4|granitemoehybrid", "granite4"),
         (r"granite", "granite"),
         (r"phi[-_]?4[-_]mini", "phi4_mini_json"),
-        (r"functiongemma", "functiongemma"),
+        (r"(functiongemma|internlm|jamba|lfm2|apertus|xlam)", r"\1"),
         (r"gemma[-_]?4", "gemma4"),
         (r"olmo[-_]?3", "olmo3"),
-        (r"internlm", "internlm"),
-        (r"jamba", "jamba"),
-        (r"lfm2", "lfm2"),
         (r"seed[-_]?oss", "seed_oss"),
         (r"hunyuan[-_]a13b", "hunyuan_a13b"),
         (r"ernie[-_]?4[._]?5", "ernie45"),
-        (r"apertus", "apertus"),
-        (r"xlam", "xlam"),
     )
 )
 
@@ -323,8 +318,8 @@ def tool_parser(model: str) -> str | None:
     kind = _model_type(Path(model).expanduser())
     for text in filter(None, (Path(model).name if kind else model, kind)):
         for pattern, parser in _FAMILIES:
-            if pattern.search(text):
-                return parser
+            if match := pattern.search(text):
+                return match.expand(parser).lower()
     return None
 
 
