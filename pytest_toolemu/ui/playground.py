@@ -35,12 +35,16 @@ from pytest_toolemu.sessions.single_run import (
 )
 from pytest_toolemu.sessions.store import MANIFEST, RunStore
 from pytest_toolemu.settings import REFERENCE, AgentConfig, Settings
-from pytest_toolemu.ui.play import PERSON, ForkPoint, Play, PlaySetup, SetupError
-from pytest_toolemu.ui.players import (
+from pytest_toolemu.ui.play import (
+    PERSON,
     ForkedEmulator,
+    ForkPoint,
+    FormError,
     PersonAgent,
     PersonEmulator,
     PersonUser,
+    Play,
+    PlaySetup,
     RepeatedReplies,
     WatchedAgent,
     WatchedEmulator,
@@ -217,14 +221,14 @@ _A_DAY: Final = 24 * 3600.0
 async def checked_spec(play: Play, settings: Settings, components: Components) -> RunSpec:
     """Return the run of a play, after a check of its endpoints.
 
-    Raise SetupError for a field of the form that a person has to correct, and UsageError for everything else.
+    Raise FormError for a field of the form that a person has to correct, and UsageError for everything else.
     """
     setup, case = play.setup, play.resolved_case
     refuse_session_settings(settings, "the playground")
     conversation = case.case.conversation
     if setup.user == PERSON and (conversation is None or setup.turns == 1):
         remedy = "give the agent at least 2 messages" if conversation else "add 'conversation' to the case first"
-        raise SetupError("user", f"no agent would ask you; {remedy}")
+        raise FormError("user", f"no agent would ask you; {remedy}")
     with _about("agent"):
         agent = WatchedAgent(_agent(play, components), play)
     with _about("emulator"):
@@ -252,7 +256,7 @@ def _about(field: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise SetupError(field, str(error)) from None
+        raise FormError(field, str(error)) from None
 
 
 def _agent(play: Play, components: Components) -> Agent:

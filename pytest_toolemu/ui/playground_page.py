@@ -27,14 +27,14 @@ from pytest_toolemu.ui.play import (
     MAX_TURNS,
     AnswerMove,
     CallMove,
+    FormError,
     Play,
     PlaySetup,
     SayMove,
-    SetupError,
     play_cost,
     play_costs,
+    result_problems,
 )
-from pytest_toolemu.ui.players import result_problems
 from pytest_toolemu.ui.playground import Playground
 from pytest_toolemu.ui.playground_cases import KINDS, NEW_CASE, save_play
 
@@ -230,14 +230,6 @@ def _lines(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-class FormError(ToolemuError):
-    """A form cannot be used. ``problems`` says why, by the name of a field."""
-
-    def __init__(self, message: str, problems: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.problems = dict(problems or {})
-
-
 async def _answer_form(request: Request, function: Callable[[Request, Form], dict[str, Any]]) -> Response:
     """Call a function in a thread with the form of a request, and return what it returns as JSON.
 
@@ -251,8 +243,6 @@ async def _answer_form(request: Request, function: Callable[[Request, Form], dic
         lines = [{"line": line, "column": column, "message": text} for line, column, text in error.problems]
         refused: dict[str, Any] = {"message": "the case is not valid", "lines": lines}
     except FormError as error:
-        refused = {"message": str(error), "problems": error.problems}
-    except SetupError as error:
         refused = {"message": "correct the marked fields", "problems": {error.field: str(error)}}
     except ToolemuError as error:
         refused = {"message": str(error)}
@@ -280,10 +270,10 @@ def _call(shown: Play, form: Form) -> CallMove:
     name = _text(form, "tool")
     chosen = shown.resolved_case.tools.get(name)
     if chosen is None:
-        raise FormError("choose a tool", {"tool": "choose a tool"})
+        raise FormError("tool", "choose a tool")
     arguments = _json(form)
     if form.get("unchecked") is not True and (problems := violations(chosen.parameters, arguments)):
-        raise FormError("the arguments are not valid", {"content": "\n".join(problems)})
+        raise FormError("content", "\n".join(problems))
     return CallMove(name, arguments)
 
 
@@ -297,7 +287,7 @@ def _result(shown: Play, form: Form) -> Any:
     else:
         content = _json(form)
     if problems := result_problems(answered, content):
-        raise FormError("the result is not valid", {"content": "\n".join(problems)})
+        raise FormError("content", "\n".join(problems))
     return content
 
 
@@ -306,7 +296,7 @@ def _reply(shown: Play, form: Form) -> UserReply:
     conversation = shown.resolved_case.case.conversation
     known = [fact.id for fact in conversation.facts] if conversation is not None else []
     if kind not in REPLIES or not isinstance(facts, list) or any(fact not in known for fact in facts):
-        raise FormError("choose what the user does, and only facts of the case", {"kind": "choose one"})
+        raise FormError("kind", "choose one, and only facts of the case")
     text = "" if kind == "over" else _required(form, "text", "write what the user replies")
     return UserReply.model_validate({"kind": kind, "text": text, "facts": () if kind == "over" else tuple(facts)})
 
@@ -320,7 +310,7 @@ def _fork(playground: Playground, shown: Play, form: Form) -> dict[str, Any]:
 def _save(playground: Playground, shown: Play, form: Form) -> dict[str, Any]:
     kind = next((each for each in KINDS if each == form.get("kind")), None)
     if kind is None:
-        raise FormError("choose what to save", {"kind": f"choose one of {', '.join(KINDS)}"})
+        raise FormError("kind", f"choose one of {', '.join(KINDS)}")
     saved = save_play(playground.cases, shown, kind, _required(form, "case_id", "write an ID for the case"))
     return {"message": "\n".join([f"Saved as {saved.path}", *saved.notes])}
 
@@ -347,7 +337,7 @@ def _json(form: Form) -> Any:
     try:
         return json.loads(_text(form, "content"))
     except (ValueError, RecursionError) as error:
-        raise FormError("this is not JSON", {"content": f"this is not JSON: {error}"}) from None
+        raise FormError("content", f"this is not JSON: {error}") from None
 
 
 def _text(form: Form, name: str) -> str:
@@ -358,7 +348,7 @@ def _text(form: Form, name: str) -> str:
 def _required(form: Form, name: str, message: str) -> str:
     text = _text(form, name).strip()
     if not text:
-        raise FormError(message, {name: message})
+        raise FormError(name, message)
     return text
 
 
