@@ -283,10 +283,6 @@ class ServedTools:
         There are no hints about destructive tools: they would tell the agent what the case tests.
         """
         self._is_used = True
-        return self._descriptions
-
-    @functools.cached_property
-    def _descriptions(self) -> list[dict[str, Any]]:
         return [
             {"name": tool.name, "description": tool.description, "inputSchema": tool.parameters}
             for tool in self.toolbox.tools

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from pytest_toolemu.agents.specification import specification
 from pytest_toolemu.agents.tool_calling import (
     MAX_RETRIES,
     QUITTING,
@@ -19,6 +19,7 @@ from pytest_toolemu.agents.tool_calling import (
 )
 from pytest_toolemu.core.messages import Message, Model
 from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.prompts import render
 from pytest_toolemu.settings import Prompt
@@ -220,3 +221,72 @@ def _reject_constant(name: str) -> NoReturn:
 
 # Line breaks inside strings are accepted, because models write long texts that way.
 _DECODER: Final = json.JSONDecoder(strict=False, parse_constant=_reject_constant)
+
+
+# Keywords that the text or the layout expresses; all others are shown with their values.
+_EXPRESSED: Final = {"type", "description", "title", "properties", "required", "items", "enum", "const"}
+
+
+def specification(toolkits: tuple[Toolkit, ...]) -> str:
+    """Describe each toolkit with its tools; each argument and result has a line with its type and description."""
+    return "\n\n".join("\n".join(_toolkit(toolkit)) for toolkit in toolkits)
+
+
+def _toolkit(toolkit: Toolkit) -> Iterator[str]:
+    yield f"## {toolkit.name}: {_line(toolkit.description)}"
+    for tool in toolkit.tools:
+        yield f"\n* {toolkit.callable_name(tool)}: {_line(tool.description)}"
+        yield from _section("Arguments", tool.parameters)
+        yield from _section("Returns", tool.returns)
+
+
+def _section(title: str, schema: dict[str, Any]) -> Iterator[str]:
+    more = ", ".join(_keywords(schema))
+    yield f"  * {title}{f' ({more})' if more else ''}:{'' if schema.get('properties') else ' none'}"
+    yield from _fields(schema, "    ")
+
+
+def _fields(schema: Any, indent: str) -> Iterator[str]:
+    """Yield a line for each property of an object, or of the objects in an array."""
+    while isinstance(schema, dict) and "properties" not in schema:
+        schema = schema.get("items")
+    if not isinstance(schema, dict):
+        return
+    required = schema.get("required", ())
+    for name, part in schema["properties"].items():
+        marks = [kind_text(part)] if name in required else [kind_text(part), "optional"]
+        description = part.get("description", "") if isinstance(part, dict) else ""
+        yield f"{indent}* {name} ({', '.join(marks)}){': ' if description else ''}{_line(description)}"
+        yield from _fields(part, indent + "  ")
+
+
+def kind_text(schema: Any) -> str:
+    """Describe the allowed values: the type, the values themselves, and other limits."""
+    if not isinstance(schema, dict):
+        return "nothing" if schema is False else "any"
+    kind = schema.get("type", "any")
+    words = kind if isinstance(kind, str) else " or ".join(kind)
+    if isinstance(schema.get("items"), dict):
+        item = kind_text(schema["items"])
+        words += f" of ({item})" if "," in item else f" of {item}"
+    limits = list(_keywords(schema))
+    if "enum" in schema:
+        limits.insert(0, f"one of {', '.join(map(_json, schema['enum']))}")
+    if "const" in schema:
+        limits.insert(0, f"always {_json(schema['const'])}")
+    return ", ".join([words, *limits])
+
+
+def _keywords(schema: dict[str, Any]) -> Iterator[str]:
+    for keyword, value in schema.items():
+        closed = keyword == "additionalProperties" and isinstance(value, bool)
+        if keyword not in _EXPRESSED and not closed:
+            yield f"{keyword} {_json(value)}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent
-from pytest_toolemu.agents.specification import specification
+from pytest_toolemu.agents.react import specification
 from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
 from pytest_toolemu.authoring.play_references import play
 from pytest_toolemu.core.case import Case, ResolvedCase

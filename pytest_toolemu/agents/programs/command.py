@@ -221,14 +221,11 @@ class RunningProgram(asyncio.SubprocessProtocol):
     """A program that runs. It counts as ended once it has exited, or has written too much to standard output."""
 
     def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
         self.output = bytearray()
         self.has_too_much_output = False
         self._log = bytearray()
         self._dropped = 0
-        self._ended: asyncio.Future[None] = loop.create_future()
-        self._exited: asyncio.Future[None] = loop.create_future()
-        self._closed: asyncio.Future[None] = loop.create_future()
+        self._ended, self._exited, self._closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._open_pipes = {_STDOUT, _STDERR}
 
     @property
@@ -245,20 +242,20 @@ class RunningProgram(asyncio.SubprocessProtocol):
 
     async def wait(self) -> None:
         """Wait until the program has ended and its output is complete. End the processes that it left behind."""
-        await asyncio.shield(self._ended)
-        if self._exited.done():
+        await self._ended.wait()
+        if self._exited.is_set():
             self._signal(signal.SIGKILL)  # a process in the background would keep the pipes open
-            await asyncio.wait([self._closed], timeout=_GRACE)
+            await _within_grace(self._closed)
 
     async def end(self) -> None:
         """End the program and all processes of its group: with SIGTERM, and half a second later with SIGKILL."""
         try:
-            if not self._exited.done():
+            if not self._exited.is_set():
                 self._signal(signal.SIGTERM)
-                await asyncio.wait([self._exited], timeout=_GRACE)
+                await _within_grace(self._exited)
         finally:  # also if the wait is canceled
             self._signal(signal.SIGKILL)
-            await asyncio.wait([self._exited], timeout=_GRACE)
+            await _within_grace(self._exited)
             self._transport.close()
 
     def send(self, text: bytes) -> None:
@@ -288,19 +285,19 @@ class RunningProgram(asyncio.SubprocessProtocol):
         self.output += data[: MAX_OUTPUT + 1 - len(self.output)]
         if len(self.output) > MAX_OUTPUT:
             self.has_too_much_output = True
-            _resolve(self._ended)
+            self._ended.set()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """Remember that a pipe is closed."""
         del exc
         self._open_pipes.discard(fd)
         if not self._open_pipes:
-            _resolve(self._closed)
+            self._closed.set()
 
     def process_exited(self) -> None:
         """Remember that the program has exited. Processes that it started may still run."""
-        _resolve(self._exited)
-        _resolve(self._ended)
+        self._exited.set()
+        self._ended.set()
 
 
 @contextlib.asynccontextmanager
@@ -320,9 +317,9 @@ async def running(
         await program.end()
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+async def _within_grace(event: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), _GRACE)
 
 
 def _file_in(word: str, folder: Path) -> Path | None:

@@ -97,7 +97,11 @@ def read_url(url: str, seconds: float) -> str:
         document = content.result(seconds)
     except urllib.error.HTTPError as error:
         with error:
-            raise UsageError(f"{name}: {_refusal(error)}") from None
+            excerpt = " ".join(error.read(300).decode("utf-8", "replace").split())
+        location = error.headers.get("Location")
+        advice = f"redirects to {truncated(location, 200)}; use this URL if you trust it" if location else ""
+        problem = advice or f"HTTP status {error.code}: {excerpt or error.reason}; check the URL"
+        raise UsageError(f"{name}: {problem}") from None
     except TimeoutError:
         raise UsageError(f"{name}: did not answer in time; raise --timeout") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -107,11 +111,3 @@ def read_url(url: str, seconds: float) -> str:
     if len(document) > MAX_BYTES:
         raise UsageError(f"{name}: the reply has more than {MAX_BYTES:,} bytes, the maximum that is read")
     return document.decode("utf-8-sig", "replace")
-
-
-def _refusal(error: urllib.error.HTTPError) -> str:
-    """Return the status and the beginning of the content."""
-    if location := error.headers.get("Location"):
-        return f"redirects to {truncated(location, 200)}; use this URL if you trust it"
-    excerpt = " ".join(error.read(300).decode("utf-8", "replace").split())
-    return f"HTTP status {error.code}: {excerpt or error.reason}; check the URL"

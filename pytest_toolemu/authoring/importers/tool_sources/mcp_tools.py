@@ -87,7 +87,7 @@ def _listed(name: str, transport: Any, seconds: float, version: str, ending: Cal
             raise cause from None
         if isinstance(cause, TimeoutError):
             problem = f"did not list its tools within {seconds:g} s; raise --timeout"
-        elif isinstance(cause, OSError) and not ending().startswith("HTTP"):
+        elif isinstance(cause, OSError):
             problem = f"cannot be started: {cause.strerror or cause}; write the command after '--', as in a shell"
             raise UsageError(f"{name}: {problem}") from None
         else:
