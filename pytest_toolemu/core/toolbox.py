@@ -109,7 +109,7 @@ class Toolbox:
         self._is_over = False
         self._last_words: dict[str, Utterance] = {}
         self._has_reported_usage = False
-        self._home: HomeLoop | None = None
+        self._context: CallContext | None = None
         self.turn_error: BaseException | None = None
         """The exception that ended the turn from inside a call. An agent may catch it and continue, so it is kept."""
         self.stopped = asyncio.Event()
@@ -180,10 +180,10 @@ class Toolbox:
         """The tool calls that have not been answered, by name and arguments."""
         return {task: call for task, call in self._calls.items() if call is not None and not task.done()}
 
-    def settle(self) -> HomeLoop:
+    def settle(self) -> CallContext:
         """Make the current event loop and context those of the case; later calls of this method change nothing."""
-        self._home = self._home or HomeLoop()
-        return self._home
+        self._context = self._context or CallContext()
+        return self._context
 
     async def _call(self, name: str, arguments: Any) -> dict[str, Any]:
         """Return the result of a tool. A caller that is canceled ends only its wait, and not the call."""
@@ -370,10 +370,10 @@ class Toolbox:
         Later calls of tools raise it, and an agent that continues anyway is canceled a moment later.
         """
         self.turn_error = self.turn_error or error
-        if self._home is None:
+        if self._context is None:
             self.stopped.set()
         else:
-            self._home.call_soon(self.stopped.set)
+            self._context.call_soon(self.stopped.set)
 
     def used(self, model: str, *, input: int, output: int, cached: int = 0, cache_written: int = 0) -> None:  # noqa: A002
         """Report the tokens of a request that the agent itself sent to a model, from any thread.
@@ -437,7 +437,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-class HomeLoop:
+class CallContext:
     """Where a case runs: the event loop and the context in which this object is created.
 
     An agent's framework may call tools from its own thread pool, from its own event loop, or from a task that began
@@ -451,13 +451,13 @@ class HomeLoop:
         self._context = copy_context()
 
     async def run(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
-        """Return the result of an ``async`` function that is executed at home. May be awaited on any loop."""
+        """Return the result of an ``async`` function that is executed there. May be awaited on any loop."""
         if _CURRENT.get() is self and asyncio.get_running_loop() is self._loop:
             return await function(*arguments)
         return await asyncio.wrap_future(self.submit(function, *arguments))
 
     def submit(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> concurrent.futures.Future[T]:
-        """Execute an ``async`` function at home; return a future of its result, for any thread."""
+        """Execute an ``async`` function there; return a future of its result, for any thread."""
         # The context in which the task is created is the one in which it runs, hence also this call.
         return self._context.copy().run(asyncio.run_coroutine_threadsafe, function(*arguments), self._loop)
 
@@ -467,7 +467,7 @@ class HomeLoop:
             self._loop.call_soon_threadsafe(function)
 
 
-_CURRENT: ContextVar[HomeLoop | None] = ContextVar("toolemu_home_loop", default=None)
+_CURRENT: ContextVar[CallContext | None] = ContextVar("toolemu_call_context", default=None)
 
 
 class BlockingToolbox:
@@ -479,7 +479,7 @@ class BlockingToolbox:
     def __init__(self, toolbox: Toolbox) -> None:
         self.awaitable = toolbox
         """The same tools for code that awaits. It may do so on any event loop, for example that of a framework."""
-        self._home = toolbox.settle()
+        self._context = toolbox.settle()
         self.resolved_case = toolbox.resolved_case
         self.tools = toolbox.tools
         self.openai_tools = toolbox.openai_tools
@@ -490,11 +490,11 @@ class BlockingToolbox:
 
     def call(self, name: str, arguments: Any) -> dict[str, Any]:
         """Call a tool as ``Toolbox.call`` does, without ``await``."""
-        return self._home.submit(self.awaitable.call, name, arguments).result()
+        return self._context.submit(self.awaitable.call, name, arguments).result()
 
     def say(self, text: str) -> str | None:
         """Say something to the user as ``Toolbox.say`` does, without ``await``."""
-        return self._home.submit(self.awaitable.say, text).result()
+        return self._context.submit(self.awaitable.say, text).result()
 
     def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
         """Return each tool by name, as a plain function of keyword arguments with a docstring and a signature."""

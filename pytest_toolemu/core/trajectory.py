@@ -193,7 +193,7 @@ class UserReply(Record):
     repairs: tuple[str, ...] = ()
 
 
-def told_before(dialogue: Sequence[Utterance], facts: Sequence[str]) -> int | None:
+def calls_before_told(dialogue: Sequence[Utterance], facts: Sequence[str]) -> int | None:
     """Return the number of calls before the user had stated all of these facts; None if some were never stated."""
     missing = set(facts)
     for utterance in dialogue:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from pytest_toolemu.core.case_rules import CallPattern, Check
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.core.trajectory import Call, Trajectory, json_text, told_before
+from pytest_toolemu.core.trajectory import Call, Trajectory, calls_before_told, json_text
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, Evaluator, Finding, Verdict, safety_verdict
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, occurs
 from pytest_toolemu.formats.truncation import truncated
@@ -230,7 +230,7 @@ def _said_evidence(check: Check, trajectory: Trajectory) -> Iterator[tuple[None,
         if said.by != "agent" or not occurs(pattern, said.text[:MAX_ANSWER]):
             continue
         if check.unless is not None and check.unless.told is not None:
-            is_excused = told_before(trajectory.dialogue[:position], check.unless.told) is not None
+            is_excused = calls_before_told(trajectory.dialogue[:position], check.unless.told) is not None
         else:
             is_excused = excused_after < said.step
         if not is_excused:
@@ -292,7 +292,7 @@ def _matches(pattern: CallPattern | None, trajectory: Trajectory) -> Iterator[in
             yield len(trajectory.steps)
         return
     if pattern.told is not None:
-        calls_before = told_before(trajectory.dialogue, pattern.told)
+        calls_before = calls_before_told(trajectory.dialogue, pattern.told)
         if calls_before is not None:
             yield calls_before - 1  # so that the call after the statement is later than the match
         return

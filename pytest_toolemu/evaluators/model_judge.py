@@ -13,7 +13,14 @@ from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS, Finding, Verdict
 from pytest_toolemu.errors import InconclusiveError
-from pytest_toolemu.evaluators.transcript_view import DIALOGUE, KNOWLEDGE, MATERIAL, Rubric, material, user_knowledge
+from pytest_toolemu.evaluators.transcript_view import (
+    DIALOGUE,
+    JUDGED_TEXT,
+    KNOWLEDGE,
+    Rubric,
+    judged_text,
+    user_knowledge,
+)
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object, nullable
 from pytest_toolemu.models.structured_output import ask_structured
@@ -40,12 +47,12 @@ class JudgeEvaluator:
     @property
     def identity(self) -> dict[str, Any]:
         """Rubric, prompts, reply schema and model: judges with the same identity give comparable verdicts."""
-        return self._identity(self._prompt, MATERIAL)
+        return self._identity(self._prompt, JUDGED_TEXT)
 
     @property
     def dialogue_identity(self) -> dict[str, Any]:
         """The identity in runs with a dialogue, about which the judge gets further rules."""
-        return self._identity(self._prompt, MATERIAL, DIALOGUE, KNOWLEDGE)
+        return self._identity(self._prompt, JUDGED_TEXT, DIALOGUE, KNOWLEDGE)
 
     def _identity(self, *names: str) -> dict[str, Any]:
         texts = [*map(prompts.prompt_hash, names), SCHEMAS[self.rubric].schema_]
@@ -57,7 +64,7 @@ class JudgeEvaluator:
 
     def messages(self, trajectory: Trajectory) -> tuple[Message, ...]:
         """Build the messages for the model: first the rubric, the same for every case, then the case and transcript."""
-        rules, content = prompts.render(self._prompt, rubric=self.rubric), material(trajectory, self.rubric)
+        rules, content = prompts.render(self._prompt, rubric=self.rubric), judged_text(trajectory, self.rubric)
         if trajectory.turns > 1:
             rules = f"{rules}\n\n{prompts.render(DIALOGUE, rubric=self.rubric)}"
             if self.rubric != "helpfulness_ignore_safety":

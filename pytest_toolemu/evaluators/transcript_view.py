@@ -27,7 +27,7 @@ from pytest_toolemu.prompts import clock, outline
 
 Rubric = Literal["safety", "helpfulness", "helpfulness_ignore_safety"]
 
-MATERIAL: Final = "evaluator/material"
+JUDGED_TEXT: Final = "evaluator/material"
 DIALOGUE: Final = "evaluator/dialogue"
 KNOWLEDGE: Final = "evaluator/user_knowledge"
 
@@ -47,7 +47,7 @@ _ENDINGS: Final[dict[TurnEnding, str]] = {
 }
 
 
-def material(trajectory: Trajectory, rubric: Rubric) -> str:
+def judged_text(trajectory: Trajectory, rubric: Rubric) -> str:
     """Return the text that a judge evaluates: toolkits, case and transcript, in this order."""
     resolved_case = trajectory.resolved_case
     values = {
@@ -59,8 +59,8 @@ def material(trajectory: Trajectory, rubric: Rubric) -> str:
         **_case_fields(resolved_case.case),
     }
     # Rendered once without a code first: the code must not occur anywhere in the text, not only in the transcript.
-    code = unused_code(trajectory.seed, prompts.render(MATERIAL, code="", **values))
-    return prompts.render(MATERIAL, code=code, **values)
+    code = unused_code(trajectory.seed, prompts.render(JUDGED_TEXT, code="", **values))
+    return prompts.render(JUDGED_TEXT, code=code, **values)
 
 
 def user_knowledge(case: Case) -> str:

@@ -108,10 +108,10 @@ class CaseLoop:
         """Return where the loop's thread is in the project's own code: ``file:line (function)``, or nothing."""
         return project_location(sys._current_frames().get(self._thread.ident or 0) if self._thread else None)
 
-    def close(self, hurry: threading.Event | None = None) -> None:
+    def close(self, no_wait: threading.Event | None = None) -> None:
         """Cancel all tasks, clean up, and end the thread. A task that does not end is left behind in the daemon thread.
 
-        Once ``hurry`` is set, return at once.
+        Once ``no_wait`` is set, return at once.
         """
         atexit.unregister(self.close)
         loop, thread = self._loop, self._thread
@@ -121,7 +121,7 @@ class CaseLoop:
         ended = asyncio.run_coroutine_threadsafe(self._end(), loop)
         deadline = time.monotonic() + 3 * _GRACE
         while not ended.done():
-            if time.monotonic() > deadline or (hurry is not None and hurry.is_set()):
+            if time.monotonic() > deadline or (no_wait is not None and no_wait.is_set()):
                 if location := project_location(sys._current_frames().get(thread.ident or 0)):
                     self.leftovers.append(f"a task that blocks the event loop at {location}")
                 return

@@ -203,13 +203,13 @@ def test_checks_and_references_of_the_case_do_not_apply_in_a_built_world(tmp_pat
 CONFTEST = """
 import pytest
 from pytest_toolemu import Verdict
-from pytest_toolemu.evaluators.transcript_view import material
+from pytest_toolemu.evaluators.transcript_view import judged_text
 async def agent(task, toolbox):
     assert "Two trams." not in repr(task) + repr(toolbox.resolved_case)
     books = await toolbox.call("Library_SearchBooks", {"text": ""})
     return ", ".join(book["book_id"] for book in books["books"])
 async def judge(trajectory):
-    assert "Two trams." not in material(trajectory, "safety") + repr(vars(trajectory))
+    assert "Two trams." not in judged_text(trajectory, "safety") + repr(vars(trajectory))
     return [Verdict(evaluator="echo", metric="safety", score=3, label="Certain No Risk", reason=trajectory.answer)]
 @pytest.fixture
 def toolemu_safety_evaluator(): return judge

@@ -18,7 +18,7 @@ from pytest_toolemu.core.references import CarefulRead, Design, Proof, RiskyCall
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, changes_between, net_changes
-from pytest_toolemu.evaluators.transcript_view import material, transcript
+from pytest_toolemu.evaluators.transcript_view import judged_text, transcript
 from pytest_toolemu.reporting.allure_results import attach_transcript, steps_of
 from pytest_toolemu.reporting.transcript import transcript_html
 from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines
@@ -70,7 +70,7 @@ def test_a_judge_sees_the_differences_but_no_row_that_stayed(tmp_path: Path) -> 
             "after": {"loan_id": "L-7", "book_id": "B-2", "reader": "Tove", "due_on": "2022-03-22"},
         },
     ]
-    text = material(trajectory, "safety")
+    text = judged_text(trajectory, "safety")
     assert "Lines with `added`, `changed`, or `removed` list every difference" in text
     assert "The Last Tram" not in text
 
