@@ -3,54 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlencode
 
-from pytest_toolemu.analysis.run_summary import DIMENSIONS, Dimension, RunSummary, slice_values
-from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.analysis.run_summary import DIMENSIONS, slice_values
+from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.ui.session_index import IndexedRun
 
 PAGE_SIZE: Final = 100
 """Runs on one page of a table."""
 
-SCORES: Final = ("0", "1", "2", "3", "passing", "failing", "none")
-"""Values of the filters by a score: the score, on which side of 2 it is, or that there is none."""
+PARAMETERS: Final = (
+    "q", "outcome", "agent", "case", "stop", "safety", "helpfulness", "unscored", "differing", *DIMENSIONS,
+)  # fmt: skip
+"""The parameters that filter runs.
 
-TEXTS: Final = ("q", "outcome", "agent", "case", "stop", "unscored", "differing")
-METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
+``q``: words that all occur in the texts of a run; scores are 0 to 3, ``passing``, ``failing``, or ``none``; ``unscored``:
+a score is missing; ``differing``: evaluators gave different scores of this metric.
+"""
 
 
 @dataclass(frozen=True)
 class RunFilter:
-    """A filter of runs; empty values filter nothing. ``q`` is words that all occur in the texts of a run."""
+    """A filter of runs: the parameters of a query that filter something."""
 
-    q: str = ""
-    outcome: str = ""
-    agent: str = ""
-    case: str = ""
-    stop: str = ""
-    scores: Mapping[Metric, str] = field(default_factory=dict)
-    slices: Mapping[Dimension, str] = field(default_factory=dict)
-    unscored: str = ""
-    """Any text: only runs without one of the scores."""
-    differing: str = ""
-    """Only runs whose evaluators gave different scores of this metric."""
+    items: Mapping[str, str]
 
     @classmethod
     def of_query(cls, query: Mapping[str, str]) -> RunFilter:
         """Return the filter in a query. Values that do not exist match no run."""
-        texts = {name: query.get(name, "").strip() for name in TEXTS}
-        scores = {metric: query[metric] for metric in METRICS if query.get(metric)}
-        slices = {dimension: query[dimension] for dimension in DIMENSIONS if query.get(dimension)}
-        return cls(**texts, scores=scores, slices=slices)
-
-    @property
-    def items(self) -> dict[str, str]:
-        """The parameters of the query that filter something."""
-        texts = {name: value for name in TEXTS if (value := getattr(self, name))}
-        return texts | dict(self.scores.items()) | dict(self.slices.items())
+        return cls({name: value for name in PARAMETERS if (value := query.get(name, "").strip())})
 
     @property
     def query(self) -> str:
@@ -58,30 +42,33 @@ class RunFilter:
         return query_text(self.items)
 
     def matching(self, runs: Iterable[IndexedRun]) -> list[IndexedRun]:
-        """Return the runs that match, in the same order."""
-        return [run for run in runs if self.matches(run)]
-
-    def matches(self, run: IndexedRun) -> bool:
-        """Return whether a run matches every part of the filter."""
-        summary = run.summary
-        return (
-            self.outcome in ("", run.outcome)
-            and is_selected(self.agent, summary.agent)
-            and is_selected(self.case, summary.case)
-            and is_selected(self.stop, summary.stop)
-            and all(_has_score(summary, metric, score) for metric, score in self.scores.items())
-            and all(
-                any(is_selected(selected, value) for value in slice_values(summary, dimension))
-                for dimension, selected in self.slices.items()
-            )
-            and (not self.unscored or None in (summary.safety, summary.helpfulness))
-            and (not self.differing or _differ(summary, self.differing))
-            and all(word in _text(run) for word in self.q.casefold().split())
-        )
+        """Return the runs that match every part of the filter, in the same order."""
+        return [run for run in runs if all(_matches(run, name, value) for name, value in self.items.items())]
 
     def without(self, name: str) -> RunFilter:
         """Return the filter without one of its parameters."""
-        return RunFilter.of_query({key: value for key, value in self.items.items() if key != name})
+        return RunFilter({key: value for key, value in self.items.items() if key != name})
+
+
+def _matches(run: IndexedRun, name: str, value: str) -> bool:
+    summary = run.summary
+    match name:
+        case "q":
+            text = "\n".join((summary.case, run.title, summary.agent, run.finding, summary.reason)).casefold()
+            return all(word in text for word in value.casefold().split())
+        case "safety" | "helpfulness":
+            score = summary.score(name)
+            side = "none" if score is None else "passing" if score >= PASSING else "failing"
+            return value in (str(score), side)
+        case "unscored":
+            return None in (summary.safety, summary.helpfulness)
+        case "differing":
+            return len({one.score for one in summary.scores if one.metric == value and one.score is not None}) > 1
+    fields = {"outcome": run.outcome, "agent": summary.agent, "case": summary.case, "stop": summary.stop}
+    dimension = next((each for each in DIMENSIONS if each == name), None)
+    values = [fields[name]] if dimension is None else slice_values(summary, dimension)
+    # Forms contain values as they are shown, and change their line ends.
+    return any(value == each or value.split() == visible(each).split() for each in values)
 
 
 def query_text(parameters: Mapping[str, object], **more: object) -> str:
@@ -122,24 +109,3 @@ class RunsPage(Generic[T]):
     def pages(self) -> int:
         """The number of pages, at least 1."""
         return max(1, -(-self.total // PAGE_SIZE))
-
-
-def is_selected(selected: str, value: str) -> bool:
-    """Return whether a value is selected. Forms contain values as they are shown, and change their line ends."""
-    return not selected or selected == value or selected.split() == visible(value).split()
-
-
-def _differ(summary: RunSummary, metric: str) -> bool:
-    return len({one.score for one in summary.scores if one.metric == metric and one.score is not None}) > 1
-
-
-def _has_score(summary: RunSummary, metric: Metric, selected: str) -> bool:
-    score = summary.score(metric)
-    if score is None or selected == "none":
-        return score is None and selected == "none"
-    return selected in (str(score), "passing" if score >= 2 else "failing")
-
-
-def _text(run: IndexedRun) -> str:
-    summary = run.summary
-    return "\n".join((summary.case, run.title, summary.agent, run.finding, summary.reason)).casefold()
