@@ -28,8 +28,8 @@ from pytest_toolemu.models.capabilities import (
     unicode,
     with_schema_in_words,
 )
-from pytest_toolemu.models.endpoint import known_count, reading
-from pytest_toolemu.models.sdk_model import BatchAccess, SdkModel
+from pytest_toolemu.models.endpoint import ROUTE_SECONDS, known_count, reading
+from pytest_toolemu.models.sdk_model import SdkModel
 from pytest_toolemu.models.strict_schema import is_closed, without_type_lists
 
 _STOPS: Final[dict[str, FinishReason]] = {
@@ -53,7 +53,7 @@ class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
     optional = frozenset({"cache_control"})
 
     def _client(self, verify: Any) -> anthropic.AsyncAnthropic:
-        address, hooks = self._address, {"response": [self._address.on_response]}
+        address, hooks = self.address, {"response": [self.address.on_response]}
         # Without either, the SDK would look for profiles on the disk.
         bearer = address.variable == "ANTHROPIC_AUTH_TOKEN"
         return anthropic.AsyncAnthropic(
@@ -78,13 +78,15 @@ class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
 
     def batches(self) -> AnthropicBatches:
         """Return the batches of this model."""
-        return AnthropicBatches(self._batch_access())
+        return AnthropicBatches(self)
 
     async def served(self) -> list[str]:
         """List the models at the URL."""
-        async with self._clients.one() as client:
-            listed = client.models.list(limit=1000)
-            return await self._route(listed, lambda page: [model.id for model in page.data or ()])
+        return await self.call(
+            lambda client: client.models.list(limit=1000),
+            lambda page: [model.id for model in page.data or ()],
+            ROUTE_SECONDS,
+        )
 
     def _body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
         messages, tools = request.messages, request.tools
@@ -92,7 +94,7 @@ class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
         turns = _turns(messages)
         if "cache_control" not in refused:
             _mark_cached(system, turns, grows=bool(tools) or any(turn["role"] == "assistant" for turn in turns))
-        body: Body = {"model": self._address.spec.name, "max_tokens": self.identity["max_tokens"], "messages": turns}
+        body: Body = {"model": self.address.spec.name, "max_tokens": self.identity["max_tokens"], "messages": turns}
         if system:
             body["system"] = system
         if tools:
@@ -103,7 +105,8 @@ class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
             body["output_config"] = {"format": {"type": "json_schema", "schema": output_schema(request.schema)}}
         return body
 
-    def _reply(self, response: httpx2.Response) -> Reply:
+    def read_reply(self, response: httpx2.Response) -> Reply:
+        """Return the reply in a response."""
         return _reply(response)
 
 
@@ -234,8 +237,8 @@ class AnthropicBatches:
     max_requests = 100_000
     max_bytes = 256_000_000
 
-    def __init__(self, access: BatchAccess[anthropic.AsyncAnthropic]) -> None:
-        self._access = access
+    def __init__(self, model: AnthropicModel) -> None:
+        self._model = model
 
     async def upload(self, requests: Sequence[BatchRequest]) -> str:
         """Return an empty ID: the requests are sent with the batch."""
@@ -246,7 +249,7 @@ class AnthropicBatches:
         """Create a batch of these requests, and return its ID."""
         del upload
         listed = [{"custom_id": one.custom_id, "params": one.body} for one in requests]
-        return await self._access.send(
+        return await self._model.call(
             lambda client: client.messages.batches.create(requests=cast(Any, listed)),
             lambda batch: present(batch.id, "batch ID"),
         )
@@ -254,7 +257,7 @@ class AnthropicBatches:
     async def find(self, upload: str, requests: int, started: float, excluded: Collection[str]) -> list[str]:
         """Return the batches of this size that were created at that time; the list says no more about them."""
         del upload
-        listed = await self._access.send(
+        listed = await self._model.call(
             lambda client: client.messages.batches.list(limit=_LISTED), lambda page: list(page.data or ())
         )
         return [
@@ -267,13 +270,13 @@ class AnthropicBatches:
 
     async def progress(self, batch: str) -> BatchProgress:
         """Return how far a batch is."""
-        return await self._access.send(lambda client: client.messages.batches.retrieve(batch), _progress)
+        return await self._model.call(lambda client: client.messages.batches.retrieve(batch), _progress)
 
     async def results(self, batch: str) -> dict[str, Any]:
         """Return the results by custom ID."""
         # Not from the URL in the batch: the credential goes only to the configured endpoint.
         path = f"/v1/messages/batches/{batch}/results"
-        return await self._access.send(
+        return await self._model.call(
             lambda client: client.get(path, cast_to=httpx2.Response), lambda response: results_by_id(response.text)
         )
 
@@ -283,18 +286,18 @@ class AnthropicBatches:
             content = result["result"]
             kind = content["type"]
             if kind == "succeeded":
-                return self._access.read_reply(httpx2.Response(200, json=content["message"]))
+                return self._model.read_reply(httpx2.Response(200, json=content["message"]))
             if kind == "errored":
                 error = content["error"]
                 inner = error.get("error") or error
-                raise self._access.address.refusal(_STATUS.get(str(inner.get("type")), 500), error)
+                raise self._model.address.refusal(_STATUS.get(str(inner.get("type")), 500), error)
             raise ModelError(
-                f"{self._access.address.spec.label}: the batch did not answer the request: {kind}",
+                f"{self._model.address.spec.label}: the batch did not answer the request: {kind}",
                 status=UNANSWERED,
                 transient=True,
             )
         except (AttributeError, LookupError, TypeError, ValueError) as problem:
-            raise self._access.address.malformed(str(problem)) from None
+            raise self._model.address.malformed(str(problem)) from None
 
 
 def _progress(batch: MessageBatch) -> BatchProgress:

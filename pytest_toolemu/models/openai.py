@@ -16,8 +16,8 @@ from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Re
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.batch_journal import UNANSWERED, BatchProgress, BatchRequest, present, results_by_id
 from pytest_toolemu.models.capabilities import Body, Messages, as_object, tool_name, unicode
-from pytest_toolemu.models.endpoint import known_count, reading
-from pytest_toolemu.models.sdk_model import BatchAccess, SdkModel
+from pytest_toolemu.models.endpoint import ROUTE_SECONDS, known_count, reading
+from pytest_toolemu.models.sdk_model import SdkModel
 from pytest_toolemu.models.strict_schema import satisfies_strict
 from pytest_toolemu.settings import OFFICIAL_URLS
 
@@ -37,10 +37,10 @@ class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
     optional = frozenset({"temperature", "seed", "max_tokens", "max_completion_tokens", "prompt_cache_key", "strict"})
 
     def _client(self, verify: Any) -> openai.AsyncOpenAI:
-        hooks = {"response": [self._address.on_response]}
+        hooks = {"response": [self.address.on_response]}
         return openai.AsyncOpenAI(
-            api_key=self._address.secret or "no-key",
-            base_url=self._address.base_url,
+            api_key=self.address.secret or "no-key",
+            base_url=self.address.base_url,
             timeout=None,
             max_retries=0,
             http_client=openai.DefaultAsyncHttpxClient(verify=verify, event_hooks=hooks),
@@ -48,18 +48,19 @@ class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
 
     def batches(self) -> OpenAIBatches:
         """Return the batches of this model."""
-        return OpenAIBatches(self._batch_access())
+        return OpenAIBatches(self)
 
     async def served(self) -> list[str]:
         """List the models at the URL."""
-        async with self._clients.one() as client:
-            return await self._route(client.models.list(), lambda page: [model.id for model in page.data or ()])
+        return await self.call(
+            lambda client: client.models.list(), lambda page: [model.id for model in page.data or ()], ROUTE_SECONDS
+        )
 
     def _body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
         messages, tools, schema = request.messages, request.tools, request.schema
         strict = "strict" not in refused
         body: Body = {
-            "model": self._address.spec.name,
+            "model": self.address.spec.name,
             "messages": [_turn(message) for message in _one_system(messages)],
             "temperature": self.identity["temperature"],
             "seed": request.seed,
@@ -69,7 +70,7 @@ class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
         body = {name: value for name, value in body.items() if value is not None and name not in refused}
         if tools:
             # vLLM constrains the arguments of strict tools and accepts any schema; OpenAI only those of strict mode.
-            accepts_any_schema = self._address.spec.provider == "vllm"
+            accepts_any_schema = self.address.spec.provider == "vllm"
             body["tools"] = [_tool(tool, strict and (accepts_any_schema or _may_be_strict(tool))) for tool in tools]
         if schema is not None:
             json_schema = {
@@ -82,11 +83,12 @@ class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
 
     def _limit_name(self, refused: frozenset[str]) -> str:
         # OpenAI's newer models refuse the old name; older servers of others silently ignore the new one.
-        official = self._address.base_url.startswith(OFFICIAL_URLS["openai"])
+        official = self.address.base_url.startswith(OFFICIAL_URLS["openai"])
         names = ("max_completion_tokens", "max_tokens") if official else ("max_tokens", "max_completion_tokens")
         return names[names[0] in refused]
 
-    def _reply(self, response: httpx2.Response) -> Reply:
+    def read_reply(self, response: httpx2.Response) -> Reply:
+        """Return the reply in a response."""
         return _reply(response)
 
 
@@ -214,8 +216,8 @@ class OpenAIBatches:
     max_requests = 50_000
     max_bytes = 200_000_000
 
-    def __init__(self, access: BatchAccess[openai.AsyncOpenAI]) -> None:
-        self._access = access
+    def __init__(self, model: OpenAIModel) -> None:
+        self._model = model
 
     async def upload(self, requests: Sequence[BatchRequest]) -> str:
         """Upload the requests as a file with one JSON object per line, and return its ID."""
@@ -224,7 +226,7 @@ class OpenAIBatches:
             for one in requests
         ]
         file = ("toolemu-batch.jsonl", "\n".join([*lines, ""]).encode())
-        return await self._access.send(
+        return await self._model.call(
             lambda client: client.files.create(file=file, purpose="batch"),
             lambda stored: present(stored.id, "file ID"),
         )
@@ -232,7 +234,7 @@ class OpenAIBatches:
     async def create(self, requests: Sequence[BatchRequest], upload: str) -> str:
         """Create the batch of an uploaded file, and return its ID."""
         del requests
-        return await self._access.send(
+        return await self._model.call(
             lambda client: client.batches.create(completion_window="24h", endpoint=_URL, input_file_id=upload),
             lambda batch: present(batch.id, "batch ID"),
         )
@@ -242,7 +244,7 @@ class OpenAIBatches:
         del requests, started
         if not upload:
             return []
-        listed = await self._access.send(
+        listed = await self._model.call(
             lambda client: client.batches.list(limit=_LISTED), lambda page: list(page.data or ())
         )
         return [batch.id for batch in listed if batch.input_file_id == upload and batch.id not in excluded]
@@ -261,7 +263,7 @@ class OpenAIBatches:
         return results
 
     async def _content(self, file: str) -> dict[str, Any]:
-        return await self._access.send(
+        return await self._model.call(
             lambda client: client.files.content(file), lambda content: results_by_id(content.text)
         )
 
@@ -272,20 +274,20 @@ class OpenAIBatches:
             if not response:
                 message = (error or {}).get("message") or (error or {}).get("code") or "no response"
                 raise ModelError(
-                    f"{self._access.address.spec.label}: the batch did not answer the request: {message}",
+                    f"{self._model.address.spec.label}: the batch did not answer the request: {message}",
                     status=UNANSWERED,
                     transient=True,
                 )
             status, body = int(response["status_code"]), response.get("body")
             if status != 200:
-                raise self._access.address.refusal(status, (body or {}).get("error") or body or error)
+                raise self._model.address.refusal(status, (body or {}).get("error") or body or error)
             headers = {"x-request-id": str(response.get("request_id") or "")}
-            return self._access.read_reply(httpx2.Response(200, json=body, headers=headers))
+            return self._model.read_reply(httpx2.Response(200, json=body, headers=headers))
         except (AttributeError, LookupError, TypeError, ValueError) as problem:
-            raise self._access.address.malformed(str(problem)) from None
+            raise self._model.address.malformed(str(problem)) from None
 
     async def _retrieved(self, batch: str) -> Batch:
-        return await self._access.send(lambda client: client.batches.retrieve(batch), lambda retrieved: retrieved)
+        return await self._model.call(lambda client: client.batches.retrieve(batch), lambda retrieved: retrieved)
 
 
 def _progress(batch: Batch) -> BatchProgress:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import ssl
 import time
 from abc import ABC, abstractmethod
@@ -84,26 +85,6 @@ class ClientPool(Generic[C]):
             await self._pools.pop().client.close()
 
 
-@dataclass(frozen=True)
-class BatchAccess(Generic[C]):
-    """How the batches of a model are reached.
-
-    ``read_reply`` reads the response to a single request, ``errors`` is the base class of the SDK's errors, and
-    ``seconds`` limits each request to the batch API.
-    """
-
-    address: EndpointAddress
-    clients: ClientPool[C]
-    read_reply: Callable[[httpx2.Response], Reply]
-    errors: type[Exception]
-    seconds: float
-
-    async def send(self, request: Callable[[C], Awaitable[Any]], read: Callable[[Any], T]) -> T:
-        """Return what ``read`` makes of the response to a request of a client. ModelError if the request fails."""
-        async with self.clients.one() as client:
-            return await self.address.send(request(client), read, self.errors, self.seconds)
-
-
 class SdkModel(ABC, Generic[C]):
     """A model behind the protocol of an SDK.
 
@@ -116,14 +97,14 @@ class SdkModel(ABC, Generic[C]):
     optional: ClassVar[frozenset[str]]
 
     def __init__(self, address: EndpointAddress, parameters: Parameters) -> None:
-        self._address = address
+        self.address = address
         self._parameters = parameters
         self.identity = model_identity(address.spec, address.recorded_as or address.base_url, parameters)
         self._capabilities = Capabilities(self.optional)
         self._clients = ClientPool(self._client)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._address.spec}>"
+        return f"<{type(self).__name__} {self.address.spec}>"
 
     @abstractmethod
     def _client(self, verify: Any) -> C: ...
@@ -132,16 +113,17 @@ class SdkModel(ABC, Generic[C]):
     def _body(self, request: ModelRequest, refused: frozenset[str]) -> Body: ...
 
     @abstractmethod
-    def _reply(self, response: httpx2.Response) -> Reply: ...
+    def read_reply(self, response: httpx2.Response) -> Reply:
+        """Return the reply in a response. ValueError with the text of an unusable one."""
 
     @property
     def rate_limit_key(self) -> str:
         """Name of what shares a rate limit."""
-        return self._address.rate_limit_key
+        return self.address.rate_limit_key
 
     def quotas(self) -> tuple[Quota | None, Quota | None]:
         """Return the remaining requests and tokens from the headers received since the last call."""
-        return self._address.quotas()
+        return self.address.quotas()
 
     async def complete(self, request: ModelRequest) -> Reply:
         """Send one request; send more only to learn what the endpoint does not accept."""
@@ -153,35 +135,36 @@ class SdkModel(ABC, Generic[C]):
 
     def _redacted_body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
         """Return the body without secrets of other providers; the endpoint knows its own key."""
-        body: Body = redact_json(self._body(request, refused), secrets(self._address.secret))
+        body: Body = redact_json(self._body(request, refused), secrets(self.address.secret))
         return body
 
     async def confirm(self, name: str) -> None:
         """Ask the URL for one model by name or alias."""
-        async with self._clients.one() as client:
-            await self._route(client.models.retrieve(name), lambda _: None)
+        await self.call(lambda client: client.models.retrieve(name), lambda _: None, ROUTE_SECONDS)
 
     async def probe(self) -> None:
         """Send an empty completion request, which every endpoint refuses at no cost."""
-        async with self._clients.one() as client:
-            await self._route(client.post(self.completions, cast_to=httpx2.Response, body={}), read_nothing)
+        await self.call(
+            lambda client: client.post(self.completions, cast_to=httpx2.Response, body={}), read_nothing, ROUTE_SECONDS
+        )
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._clients.close()
 
-    def _batch_access(self) -> BatchAccess[C]:
-        seconds = self._parameters.timeout
-        return BatchAccess(self._address, self._clients, self._reply, self.errors, seconds)
+    async def call(
+        self, request: Callable[[C], Awaitable[Any]], read: Callable[[Any], T], seconds: float = math.inf
+    ) -> T:
+        """Return what ``read`` makes of the response to a request of a client. ModelError if the request fails."""
+        async with self._clients.one() as client:
+            seconds = min(seconds, self._parameters.timeout)
+            return await self.address.send(request(client), read, self.errors, seconds)
 
     async def _send(self, body: Body) -> Reply:
         # Below the SDK's typed method, which walks through request and reply type by type: a third of its CPU time.
-        async with self._clients.one() as client:
-            request = client.post(self.completions, cast_to=httpx2.Response, body=body)
-            return await self._address.send(request, self._reply, self.errors, self._parameters.timeout)
-
-    async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
-        return await self._address.send(request, read, self.errors, min(self._parameters.timeout, ROUTE_SECONDS))
+        return await self.call(
+            lambda client: client.post(self.completions, cast_to=httpx2.Response, body=body), self.read_reply
+        )
 
 
 REQUESTS_PER_CLIENT: Final = 8

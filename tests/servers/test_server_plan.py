@@ -53,7 +53,7 @@ def test_an_unknown_family_is_an_error_with_two_remedies() -> None:
         served("org/unheard-of")
     assert str(caught.value) == (
         "vllm:org/unheard-of: the format of this model's tool calls is unknown; name vLLM's parser for it with "
-        "-otoolemu_vllm_args='--tool-call-parser NAME', or use -otoolemu_protocol=react, which needs no parser"
+        "-o toolemu_vllm_args='--tool-call-parser NAME', or use -o toolemu_protocol=react, which needs no parser"
     )
     assert served("org/unheard-of", tools=False)[0].parser is None
 
@@ -119,7 +119,7 @@ def test_arguments_after_a_models_name_apply_only_to_its_server() -> None:
             "--toolemu-vllm-url",
         ),
         ("--api_key=x", "--api-key cannot be given here: set VLLM_API_KEY in the environment or in the .env file"),
-        ("--lora-modules a=b", "--lora-modules cannot be given here: use -otoolemu_vllm_lora=NAME=PATH"),
+        ("--lora-modules a=b", "--lora-modules cannot be given here: use -o toolemu_vllm_lora=NAME=PATH"),
         ("org/c: -tp 2", "'org/c:' does not name a served model; the served models are Qwen/a"),
     ],
 )
