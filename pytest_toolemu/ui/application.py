@@ -23,13 +23,12 @@ from pytest_toolemu.ui import (
     label_page,
     playground_page,
     review_page,
-    run_page,
     sessions_page,
 )
 from pytest_toolemu.ui.context import ProjectFolders, StillReadingError, UiContext, page, static_file
 from pytest_toolemu.ui.security import TOKEN, SecurityMiddleware, access_rules, is_every_address
 
-_PAGES = (sessions_page, run_page, compare_page, label_page, playground_page, review_page)
+_PAGES = (sessions_page, compare_page, label_page, playground_page, review_page)
 _MAX_BODY = 2_000_000
 
 

@@ -20,8 +20,8 @@ PARAMETERS: Final = (
 )  # fmt: skip
 """The parameters that filter runs.
 
-``q``: words that all occur in the texts of a run; scores are 0 to 3, ``passing``, ``failing``, or ``none``; ``unscored``:
-a score is missing; ``differing``: evaluators gave different scores of this metric.
+``q``: words that all occur in the texts of a run; scores are 0 to 3, ``passing``, ``failing``, or ``none``;
+``unscored``: a score is missing; ``differing``: evaluators gave different scores of this metric.
 """
 
 
