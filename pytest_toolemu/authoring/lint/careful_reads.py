@@ -43,7 +43,7 @@ async def careful_reads(resolved_case: ResolvedCase) -> list[LintRemark]:
         keys = _keys(World.of(resolved_case))
     except (InconclusiveError, SlowExpressionError, WorldError) as error:
         return [LintRemark("proof", ("proof", "careful_reads"), f"the careful reads cannot be executed: {error}")]
-    remarks = list(_remarks(resolved_case, proof.careful_reads, trajectory.steps, keys))
+    remarks = list(_read_remarks(resolved_case, proof.careful_reads, trajectory.steps, keys))
     texts = {text for read in proof.careful_reads for text in read.shows}
     if texts and texts <= keys:
         message = "only keys of rows are named, and keys give no reason; name a text in a result that gives one"
@@ -54,7 +54,7 @@ async def careful_reads(resolved_case: ResolvedCase) -> list[LintRemark]:
     return remarks
 
 
-def _remarks(
+def _read_remarks(
     resolved_case: ResolvedCase, reads: tuple[CarefulRead, ...], steps: list[Step], keys: set[str]
 ) -> Iterator[LintRemark]:
     case = resolved_case.case

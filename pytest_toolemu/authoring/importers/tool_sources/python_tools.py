@@ -20,13 +20,13 @@ from pytest_toolemu.authoring.importers.tool_sources.published_tools import Publ
 from pytest_toolemu.authoring.importers.traces.json_values import load_json
 from pytest_toolemu.errors import UsageError
 
-Json = dict[str, Any]
+
 
 _KINDS: Final = (
     "functions, definitions of functions, tools of LangChain, the OpenAI Agents SDK, or Pydantic AI, agents with such "
     "tools, or a list of these"
 )
-_MAX_NESTED: Final = 6
+
 # Of parameters that a framework fills in, and the model never sees.
 _CONTEXTS: Final = ("RunContext", "RunContextWrapper", "ToolContext", "ToolRuntime", "Context", "RunnableConfig")
 # Attributes with the schema of the arguments: of the OpenAI Agents SDK, Pydantic AI, and LangChain.
