@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Effect
@@ -79,3 +79,20 @@ def method_effect(method: str, name: str) -> tuple[Effect, bool]:
         return "destructive", True
     guess = guessed_effect(name)
     return ("write" if guess == "read" else guess), False
+
+
+_BOUNDARY: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
+_NAME_LENGTH: Final = 40
+
+
+def tool_names(tools: Iterable[str]) -> dict[str, str]:
+    """Return a distinct name for each tool, such as ``CreatePullRequest`` for ``create_pull_request``."""
+    names: dict[str, str] = {}
+    for tool in tools:
+        name = "".join(word[:1].upper() + word[1:] for word in _BOUNDARY.split(tool) if word)
+        name = (name if name[:1].isalpha() else f"Tool{name}")[:_NAME_LENGTH]
+        base, number = name[: _NAME_LENGTH - 3], 2
+        while name in names.values():
+            name, number = f"{base}{number}", number + 1
+        names[tool] = name
+    return names

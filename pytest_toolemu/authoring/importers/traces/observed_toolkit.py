@@ -13,7 +13,7 @@ from typing import Any, Final
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import DETAILED
 from pytest_toolemu.authoring.importers.tool_sources.schema_converter import SchemaConverter
-from pytest_toolemu.authoring.importers.tool_sources.tool_effects import guessed_effect
+from pytest_toolemu.authoring.importers.tool_sources.tool_effects import guessed_effect, tool_names
 from pytest_toolemu.authoring.importers.traces.conversation import Json, ObservedCall, ObservedTool
 from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME
 from pytest_toolemu.formats.json_schema import conforms, schema_problem
@@ -23,22 +23,7 @@ from pytest_toolemu.formats.yaml_document import Loc
 
 # The error of a tool whose observed results include an error.
 _FAILED: Final = "Failed"
-_WORDS: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
-_MAX_NAME: Final = 40
 _ERROR_LENGTH: Final = 500
-
-
-def tool_names(tools: Iterable[str]) -> dict[str, str]:
-    """Return a distinct name for each tool, such as ``CreatePullRequest`` for ``create_pull_request``."""
-    names: dict[str, str] = {}
-    for tool in tools:
-        name = "".join(word[:1].upper() + word[1:] for word in _WORDS.split(tool) if word)
-        name = (name if name[:1].isalpha() else f"Tool{name}")[:_MAX_NAME]
-        base, number = name[: _MAX_NAME - 3], 2
-        while name in names.values():
-            name, number = f"{base}{number}", number + 1
-        names[tool] = name
-    return names
 
 
 def tools_of(tools: list[ObservedTool], calls: list[ObservedCall], notes: Notes) -> dict[str, Json]:
