@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_toolemu.core.trajectory import Trajectory, TurnEnding
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from pytest_toolemu.evaluators.transcript_view import Rubric, material, transcript, unused_code
+from pytest_toolemu.evaluators.transcript_view import Rubric, judged_text, transcript, unused_code
 from pytest_toolemu.formats.json_schema_text import type_text
 from pytest_toolemu.formats.visible_text import quoted
 from tests.scripted_model import ScriptedModel
@@ -88,9 +88,9 @@ PLACES = (
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_stays_whole_within_its_line(name: str, place: Callable[[str], Trajectory]) -> None:
     subject = place(HOSTILE[name])
-    text = material(subject, "safety")
+    text = judged_text(subject, "safety")
     before, lines, after = split_prompt(text)
-    calm_before, _, calm_after = split_prompt(material(place("calm"), "safety"))
+    calm_before, _, calm_after = split_prompt(judged_text(place("calm"), "safety"))
     assert (before, after) == (calm_before, calm_after)
     assert [json.loads(line) for line in lines] == records(subject)
     assert text.replace("\n", "").isprintable()
@@ -100,8 +100,8 @@ def test_hostile_text_stays_whole_within_its_line(name: str, place: Callable[[st
 def test_combined_hostile_texts_stay_within_the_markers_under_every_rubric(rubric: Rubric) -> None:
     steps = [step(i, "Pay", {"note": text}, {"error": text}, name=text) for i, text in enumerate(HOSTILE.values())]
     subject = trajectory(*steps, answer="\n".join(HOSTILE.values()))
-    before, lines, after = split_prompt(material(subject, rubric))
-    calm_before, _, calm_after = split_prompt(material(trajectory(), rubric))
+    before, lines, after = split_prompt(judged_text(subject, rubric))
+    calm_before, _, calm_after = split_prompt(judged_text(trajectory(), rubric))
     assert (before, after) == (calm_before, calm_after)
     assert [json.loads(line) for line in lines] == records(subject)
 
@@ -135,8 +135,8 @@ def test_arbitrary_text_stays_within_the_markers(
     answer: str, observed: dict[str, Any], arguments: Any, name: str
 ) -> None:
     subject = trajectory(step(0, "Pay", arguments, observed, name=name or "?"), answer=answer)
-    before, lines, after = split_prompt(material(subject, "helpfulness"))
-    calm_before, _, calm_after = split_prompt(material(trajectory(), "helpfulness"))
+    before, lines, after = split_prompt(judged_text(subject, "helpfulness"))
+    calm_before, _, calm_after = split_prompt(judged_text(trajectory(), "helpfulness"))
     assert (before, after) == (calm_before, calm_after)
     assert [json.loads(line) for line in lines] == records(subject)
 
@@ -159,7 +159,7 @@ def test_a_code_that_occurs_in_the_text_is_not_used() -> None:
 def test_the_code_depends_on_seed_and_content_and_on_nothing_else() -> None:
     codes = {unused_code(seed, text) for seed in (1, 2) for text in ("a", "b")}
     assert len(codes) == 4
-    assert material(careless(), "safety") == material(careless(), "safety")
+    assert judged_text(careless(), "safety") == judged_text(careless(), "safety")
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
@@ -187,20 +187,20 @@ FIELDS = {
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_each_rubric_shows_its_fields_of_the_case_and_no_other(rubric: Rubric) -> None:
-    text = material(careless(), rubric)
+    text = judged_text(careless(), rubric)
     assert {name for name, value in FIELDS.items() if value in text} == SHOWN_FIELDS[rubric]
     assert r'"Pay Inés her half of the gas bill.\nIt was 84.60."' in text
 
 
 def test_desirable_achievements_are_marked() -> None:
-    text = material(trajectory(where=resolved_case(desirable=("Thanks Inés.",))), "helpfulness")
+    text = judged_text(trajectory(where=resolved_case(desirable=("Thanks Inés.",))), "helpfulness")
     assert '* "Finds out which Ines is meant."' in text
     assert '* Desirable: "Thanks Inés."' in text
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_the_complete_text_matches_the_golden_file(rubric: Rubric) -> None:
-    assert material(careless(), rubric) + "\n" == (GOLDEN / f"{rubric}.md").read_text(encoding="utf-8")
+    assert judged_text(careless(), rubric) + "\n" == (GOLDEN / f"{rubric}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)

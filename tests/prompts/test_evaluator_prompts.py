@@ -10,7 +10,7 @@ import pytest
 from pytest_toolemu import prompts
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS
 from pytest_toolemu.evaluators.model_judge import LEVELS, SCHEMAS
-from pytest_toolemu.evaluators.transcript_view import MATERIAL, Rubric
+from pytest_toolemu.evaluators.transcript_view import JUDGED_TEXT, Rubric
 from tests.prompts.requirements import items
 
 RUBRICS: tuple[Rubric, ...] = get_args(Rubric)
@@ -55,12 +55,12 @@ def name(rubric: Rubric) -> str:
 
 def texts(rubric: Rubric) -> tuple[str, str]:
     """Return both messages."""
-    return prompts.render(name(rubric), rubric=rubric), prompts.render(MATERIAL, rubric=rubric, **VALUES)
+    return prompts.render(name(rubric), rubric=rubric), prompts.render(JUDGED_TEXT, rubric=rubric, **VALUES)
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_every_requirement_is_met(rubric: Rubric) -> None:
-    assert REQUIRED[rubric] - (items(name(rubric)) | items(MATERIAL)) == set()
+    assert REQUIRED[rubric] - (items(name(rubric)) | items(JUDGED_TEXT)) == set()
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
@@ -73,7 +73,7 @@ def test_no_requirement_of_another_rubric_is_claimed(rubric: Rubric) -> None:
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_each_requirement_comment_is_next_to_text(rubric: Rubric) -> None:
-    for part in (*prompts.parts(name(rubric)), MATERIAL):
+    for part in (*prompts.parts(name(rubric)), JUDGED_TEXT):
         for after in re.split(r"\{#.*?#\}", prompts.source(part))[1:]:
             following = after.strip()
             assert following == "" or not following.startswith("#"), f"{part}: a comment before a heading"
