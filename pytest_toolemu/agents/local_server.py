@@ -249,8 +249,14 @@ class ServedTools:
             self.toolbox.stop(InconclusiveError(message))
             await json_error(413, message)(scope, receive, send)
             return
-        sent = _parsed(body)
-        if sent.get("method") == "notifications/cancelled" and isinstance(sent.get("params"), dict):
+        sent: Any = None
+        with contextlib.suppress(ValueError, RecursionError):  # the SDK refuses it
+            sent = json.loads(body)
+        if (
+            isinstance(sent, dict)
+            and sent.get("method") == "notifications/cancelled"
+            and isinstance(sent.get("params"), dict)
+        ):
             self._give_up(sent["params"].get("requestId"), "the MCP client of the agent canceled the request")
         await self._answer(scope, body, receive, send)
 
@@ -390,15 +396,6 @@ def json_error(status: int, message: str, **fields: Any) -> JSONResponse:
     """Return an error that MCP clients and the clients of OpenAI and Anthropic understand."""
     error = {"code": -32600, "type": "api_error", "message": message, **fields}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "type": "error", "error": error}, status)
-
-
-def _parsed(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body; an empty one if there is none, which the server refuses."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 _STARTING: Final = threading.Lock()

@@ -11,25 +11,21 @@ from typing import Any, Final, NoReturn
 from pytest_toolemu.agents.tool_calling import (
     MAX_RETRIES,
     QUITTING,
-    check_variant,
+    PromptedAgent,
     environment,
-    identity,
     next_reply,
     refusal,
 )
-from pytest_toolemu.core.messages import Message, Model
+from pytest_toolemu.core.messages import Message
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.prompts import render
-from pytest_toolemu.settings import Prompt
 
-_CORRECTION = "agent/react_correction"
 _CUT_OFF = "the final answer was cut off at the limit of tokens; write a shorter one"
 
 
-@dataclass(frozen=True)
-class ReactAgent:
+class ReactAgent(PromptedAgent):
     """Writes one call per turn until it writes a final answer to which no user replies.
 
     Each turn is cut after its first complete call; the rest goes to ``trajectory.discarded``. An unreadable turn is
@@ -37,16 +33,8 @@ class ReactAgent:
     is cut off counts as unreadable.
     """
 
-    model: Model
-    prompt: Prompt = "naive"
-
-    def __post_init__(self) -> None:
-        check_variant(self.prompt)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Kind, prompt, its hash, and the model's identity."""
-        return identity("react", self.prompt, _CORRECTION, self.model)
+    kind = "react"
+    follow_up = "agent/react_correction"
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """Return the final answer; AgentStopped if the agent quits or reaches a limit."""
@@ -75,10 +63,10 @@ class ReactAgent:
             _keep(turn, messages, toolbox)
             if isinstance(turn, TextCall):
                 corrections = 0
-                message = await _observation(turn, toolbox)
+                message = f"Observation: {compact_json(await toolbox.call(turn.name, turn.arguments))}"
             else:
                 corrections += 1
-                message = render(_CORRECTION, problem=turn.problem, quits=quits)
+                message = render(self.follow_up, problem=turn.problem, quits=quits)
             messages.append(Message(role="user", content=message))
 
     def _opening(self, task: Task, toolbox: Toolbox) -> list[Message]:
@@ -94,11 +82,6 @@ def _keep(turn: TextCall | TextProblem, messages: list[Message], toolbox: Toolbo
         messages.append(Message(role="assistant", content=turn.kept))
     if turn.discarded:
         toolbox.trajectory.discarded.append(turn.discarded)
-
-
-async def _observation(turn: TextCall, toolbox: Toolbox) -> str:
-    result = await toolbox.call(turn.name, turn.arguments)
-    return f"Observation: {compact_json(result)}"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from typing import Any, ClassVar, Final, get_args
 
 from pytest_toolemu.core.messages import Message, Model, Reply, ToolSpec
 from pytest_toolemu.core.run import sha256
@@ -15,27 +15,41 @@ from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.prompts import clock, prompt_hash, render
 from pytest_toolemu.settings import Prompt
 
-_CONTINUE = "agent/continue"
+QUITTING: Final[frozenset[Prompt]] = frozenset({"quit", "simple_quit"})
+MAX_RETRIES: Final = 2
+"""Number of times in a row that an unusable reply is requested again."""
 
 
 @dataclass(frozen=True)
-class ToolCallingAgent:
+class PromptedAgent:
+    """A built-in agent: a model with a prompt. Raise UsageError for an unknown prompt."""
+
+    model: Model
+    prompt: Prompt = "naive"
+    kind: ClassVar[str]
+    follow_up: ClassVar[str]
+    """The prompt after a turn that is unusable or cut off."""
+
+    def __post_init__(self) -> None:
+        if self.prompt not in get_args(Prompt):
+            raise UsageError(f"unknown agent prompt {self.prompt!r}{closest(self.prompt, get_args(Prompt))}")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Kind, prompt, a hash of every prompt that the agent can get, and the model's identity."""
+        hashes = [prompt_hash(f"agent/{self.kind}_{self.prompt}"), prompt_hash(self.follow_up)]
+        return {"kind": self.kind, "prompt": self.prompt, "prompt_hash": sha256(hashes), "model": self.model.identity}
+
+
+class ToolCallingAgent(PromptedAgent):
     """Calls tools until its model replies without a call; that reply is the final answer, unless a user replies to it.
 
     A reply that is empty or cut off is continued, at most twice in a row. With a quitting prompt, a final reply that
     begins with ``QUIT:`` quits. A refusal counts as an answer.
     """
 
-    model: Model
-    prompt: Prompt = "naive"
-
-    def __post_init__(self) -> None:
-        check_variant(self.prompt)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Kind, prompt, its hash, and the model's identity."""
-        return identity("tool_calling", self.prompt, _CONTINUE, self.model)
+    kind = "tool_calling"
+    follow_up = "agent/continue"
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """Return the final answer; AgentStopped if the agent quits or reaches a limit."""
@@ -85,25 +99,8 @@ async def _tool_messages(reply: Reply, toolbox: Toolbox) -> list[Message]:
 def _continuation(reply: Reply) -> list[Message]:
     """Return the unfinished turn and the request to continue; endpoints refuse an empty turn, so it is left out."""
     has_text = bool(reply.text.strip())
-    request = Message(role="user", content=render(_CONTINUE, begun=has_text))
+    request = Message(role="user", content=render(ToolCallingAgent.follow_up, begun=has_text))
     return [reply.as_message(), request] if has_text else [request]
-
-
-QUITTING: Final[frozenset[Prompt]] = frozenset({"quit", "simple_quit"})
-MAX_RETRIES: Final = 2
-"""Number of times in a row that an unusable reply is requested again."""
-
-
-def check_variant(variant: str) -> None:
-    """Raise UsageError for an unknown prompt variant."""
-    if variant not in get_args(Prompt):
-        raise UsageError(f"unknown agent prompt {variant!r}{closest(variant, get_args(Prompt))}")
-
-
-def identity(kind: str, variant: Prompt, follow_up: str, model: Model) -> dict[str, Any]:
-    """Return an agent's identity; the hash covers every prompt that the agent can get."""
-    hashes = [prompt_hash(f"agent/{kind}_{variant}"), prompt_hash(follow_up)]
-    return {"kind": kind, "prompt": variant, "prompt_hash": sha256(hashes), "model": model.identity}
 
 
 def environment(task: Task) -> dict[str, Any]:
