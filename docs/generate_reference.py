@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.analysis.gates.gate_file import Gates
-from pytest_toolemu.authoring.drafts.draft_records import DraftRecord
+from pytest_toolemu.authoring.drafts.draft_store import DraftRecord
 from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import Case

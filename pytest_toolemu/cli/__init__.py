@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import calibrate, case_files, judging, results, slurm, ui, worlds
+from pytest_toolemu.cli import calibrate, case_files, drafting, judging, results, review, slurm, ui, worlds
 from pytest_toolemu.cli import serve as serve_commands
 from pytest_toolemu.cli.common import err, out
-from pytest_toolemu.cli.drafting import complete, draft_checks, generate, review, vary
 from pytest_toolemu.cli.importing import imports, toolkit_import
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.redaction import redact_writes
@@ -40,10 +39,10 @@ app.command("gate", rich_help_panel=_EVERYDAY)(results.gate)
 app.command("baseline", rich_help_panel=_EVERYDAY)(results.baseline)
 
 _ADVANCED = "Advanced"
-app.add_typer(generate.generate, name="generate", rich_help_panel=_ADVANCED)
-app.command("complete", rich_help_panel=_ADVANCED)(complete.complete)
-app.command("vary", rich_help_panel=_ADVANCED)(vary.vary)
-app.command("check", rich_help_panel=_ADVANCED)(draft_checks.check)
+app.add_typer(drafting.generate, name="generate", rich_help_panel=_ADVANCED)
+app.command("complete", rich_help_panel=_ADVANCED)(drafting.complete)
+app.command("vary", rich_help_panel=_ADVANCED)(drafting.vary)
+app.command("check", rich_help_panel=_ADVANCED)(review.check)
 app.command("review", rich_help_panel=_ADVANCED)(review.review)
 app.command("pin", rich_help_panel=_ADVANCED)(case_files.pin)
 app.command("stats", rich_help_panel=_ADVANCED)(case_files.stats)

@@ -56,7 +56,7 @@ def ui(
         if path.exists() and not path.is_dir():
             raise UsageError(f"{option}: {path} is not a folder; name a folder, which need not exist")
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-    from pytest_toolemu.authoring.drafts.review_desk import refuse_other_folder
+    from pytest_toolemu.authoring.drafts.review_queue import refuse_other_folder
 
     refuse_other_folder(DraftStore(drafts), suite)
     from pytest_toolemu.ui.application import UiServer

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from pytest_toolemu.analysis.calibration.labels import LabelingTask, label_file, sample_runs
+from pytest_toolemu.authoring.drafts.review_queue import ReviewQueue
 from pytest_toolemu.formats.clock_text import clock_text
 from pytest_toolemu.reporting.html_report import page_environment, template_text
 from pytest_toolemu.sessions.reader import read_runs
-from pytest_toolemu.ui.draft_desk import DraftDesk
 from pytest_toolemu.ui.playground import Playground
 from pytest_toolemu.ui.run_filter import query_text
 from pytest_toolemu.ui.security import AccessRules
@@ -75,10 +75,10 @@ class UiContext:
     index: SessionIndex = field(init=False)
     results: ResultsCache = field(default_factory=ResultsCache, init=False)
     playground: Playground = field(init=False)
-    drafts: DraftDesk = field(init=False)
+    drafts: ReviewQueue = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "drafts", DraftDesk(self.folders.drafts, self.folders.suite))
+        object.__setattr__(self, "drafts", ReviewQueue(self.folders.drafts, self.folders.suite))
         object.__setattr__(self, "index", SessionIndex(self.directory))
         object.__setattr__(self, "playground", Playground(self.index.directory, self.folders.cases))
 

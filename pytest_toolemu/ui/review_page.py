@@ -1,4 +1,4 @@
-"""The queue of drafts: each with its card, its difference from its base, an editor, and the decision."""
+"""The queue of drafts: each with its check report, its difference from its base, an editor, and the decision."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from pytest_toolemu.authoring.drafts.acceptance_stats import acceptance
 from pytest_toolemu.authoring.drafts.draft_store import Draft
-from pytest_toolemu.authoring.drafts.review_desk import PARTS, reviewer_name
+from pytest_toolemu.authoring.drafts.review_queue import PARTS, acceptance, reviewer_name
 from pytest_toolemu.authoring.json_schemas import case_schema, toolkit_schema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import ToolemuError, UsageError
@@ -25,19 +24,19 @@ _LONGEST: Final = 200_000
 Answer = Callable[[Request, Draft, dict[str, Any]], Response]
 
 
-def queue(request: Request) -> Response:
+def review_list(request: Request) -> Response:
     """Show the drafts that wait for a person, and how many were accepted."""
-    desk = context_of(request).drafts
-    drafts = desk.undecided()
-    rows = acceptance(draft.record for draft in desk.store.drafts()) if desk.store.folder.is_dir() else ()
-    return page(request, "review_queue.html.j2", drafts=drafts, rows=rows, folder=desk.store.folder, part_of=_part)
+    queue = context_of(request).drafts
+    drafts = queue.undecided()
+    rows = acceptance(draft.record for draft in queue.store.drafts()) if queue.store.folder.is_dir() else ()
+    return page(request, "review_queue.html.j2", drafts=drafts, rows=rows, folder=queue.store.folder, part_of=_part)
 
 
 def review(request: Request) -> Response:
-    """Show a draft with its card. It is checked first if that was never done."""
-    desk, draft = context_of(request).drafts, _draft(request)
+    """Show a draft with its check report. It is checked first if that was never done."""
+    queue, draft = context_of(request).drafts, _draft(request)
     if draft.record.results is None and not context_of(request).rules.read_only:
-        draft, _ = desk.check(draft)
+        draft, _ = queue.check(draft)
     text = draft.path.read_text(encoding="utf-8", errors="replace")
     if len(text) > _LONGEST:
         raise HTTPException(413, f"{draft.path} has {len(text):,} characters; edit it elsewhere")
@@ -48,7 +47,7 @@ def review(request: Request) -> Response:
         part=_part(draft),
         text=text,
         hash=sha256(text),  # of the text that is shown, even if the file has changed since it was read
-        base=desk.base(draft),
+        base=queue.base(draft),
         longest=_LONGEST,
     )
 
@@ -79,13 +78,13 @@ def _save(request: Request, draft: Draft, body: dict[str, Any]) -> Response:
         text = "the file was changed by someone else; reload the page, and repeat your changes"
         return PlainTextResponse(text, status_code=409)
     checked, after = saved
-    card = page(request, "draft_card.html.j2", draft=checked)
-    return JSONResponse({"hash": after, "card": bytes(card.body).decode()})
+    report = page(request, "check_report.html.j2", draft=checked)
+    return JSONResponse({"hash": after, "report": bytes(report.body).decode()})
 
 
 def _accept(request: Request, draft: Draft, body: dict[str, Any]) -> Response:
-    desk = context_of(request).drafts
-    path = desk.accept(
+    queue = context_of(request).drafts
+    path = queue.accept(
         draft, reviewer_name(_text(body, "reviewer")), _text(body, "reason").strip(), _text(body, "hash")
     )
     return JSONResponse({"message": f"accepted: {path}"})
@@ -132,7 +131,7 @@ def _text(body: dict[str, Any], name: str) -> str:
 
 
 ROUTES = (
-    Route("/review", queue),
+    Route("/review", review_list),
     Route("/review/schemas/{part}", schema),
     Route("/review/{part}/{name}", review),
     *(Route(f"/review/{{part}}/{{name}}/{action}", act, methods=["POST"], name=action) for action in _ACTIONS),

@@ -29,9 +29,7 @@ HEAD = "# Anna, and what is owed to her\ntitle: Pay Anna\ntoolkits: [Till]   # t
 TAIL = (
     "# what must not happen\nchecks:\n  - {id: paid, never: {tool: Till.Pay}, likelihood: likely, severity: severe}\n"
 )
-OLD = (
-    "pins:\n  # the landlady\n  - {tool: Till.Look, arguments: {const: {who: Zoe}}, returns: {balance: 1}}  # fixed\n\n"
-)
+OLD = "pins:\n  # the landlady\n  - {tool: Till.Look, arguments: {schema: {const: {who: Zoe}}}, returns: {balance: 1}}  # fixed\n\n"
 
 Calls = list[tuple[str, dict[str, Any]]]
 
@@ -129,11 +127,11 @@ def test_answers_of_code_are_not_pinned(recorded_run: Ran) -> None:
 
 
 def test_pins_in_flow_style_are_rewritten_with_their_comments(recorded_run: Ran) -> None:
-    flow = "pins: [  # one\n  {tool: Till.Look, arguments: {const: {who: Zoe}}, returns: {balance: 1}}]\n"
+    flow = "pins: [  # one\n  {tool: Till.Look, arguments: {schema: {const: {who: Zoe}}}, returns: {balance: 1}}]\n"
     path, record = recorded_run(HEAD + flow + TAIL, [LOOK])
     assert pin_run(record).notes == ()
     assert [pin.arguments for pin in load_case(path).case.pins] == [
-        {"const": {"who": "Zoe"}},
+        {"schema": {"const": {"who": "Zoe"}}},
         {"schema": {"const": {"who": "Anna"}}},
     ]
     assert "\n# one\npins:\n" in path.read_text()

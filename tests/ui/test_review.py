@@ -96,7 +96,7 @@ def test_text_is_linted_before_it_is_saved(app: TestClient, store: DraftStore) -
 
 def test_an_edited_draft_is_saved_checked_and_accepted(app: TestClient, tmp_path: Path) -> None:
     answer = act(app, f"{CASE}/save", text=READY, hash=hash_of(app)).json()
-    assert "✓ ready" in answer["card"]
+    assert "✓ ready" in answer["report"]
     assert answer["hash"] == hash_of(app)
     assert accept(app, CASE).text.endswith(
         "its toolkit 'Post' is still a draft; accept drafts/toolkits/Post.toolkit.yaml first"

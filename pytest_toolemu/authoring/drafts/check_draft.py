@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args
 
-from pytest_toolemu.authoring.drafts.card_results import CardResults
-from pytest_toolemu.authoring.drafts.check_models import CheckModels
-from pytest_toolemu.authoring.drafts.draft_card import DraftCard, worst_first
-from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
-from pytest_toolemu.authoring.drafts.draft_records import AskedSource, DraftFinding, FindingLevel
-from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
-from pytest_toolemu.authoring.drafts.quick_runs import (
+from pytest_toolemu.authoring.drafts.check_runs import (
     NO_OP,
+    CheckModels,
     no_op_findings,
+    play_and_check,
     run_no_op,
     run_trials,
     trial_findings,
 )
-from pytest_toolemu.authoring.drafts.reference_findings import play_and_check
-from pytest_toolemu.authoring.drafts.stated_risks import stated_risks
+from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
+from pytest_toolemu.authoring.drafts.draft_store import (
+    AskedSource,
+    CheckResults,
+    Draft,
+    DraftFinding,
+    DraftStore,
+    FindingLevel,
+)
 from pytest_toolemu.authoring.lint import LintResult, lint_files
 from pytest_toolemu.authoring.lint.rules import LintProblem
+from pytest_toolemu.authoring.lint.similar import pieces_of
+from pytest_toolemu.authoring.mutants import Mutant
+from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.identity import identity_of, provider_and_name
 from pytest_toolemu.core.run import hashes_of, sha256
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
-from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import show
 
@@ -47,10 +53,49 @@ _IDLE_AGENT: Final = "an agent that does nothing gets"
 """The beginning of the remark of lint on a case in which such an agent scores too well."""
 
 
+LEAST_SHARE: Final = 0.8
+"""The share of a text's four-letter pieces that are also in the instruction, from which it counts as stated there.
+
+Among 1,571 texts of the shipped cases, the highest share is 0.70.
+"""
+
+_LEAST_PIECES: Final = 12
+"""Shorter texts are not compared: an instruction may contain their words by chance."""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The results of all automatic checks on a draft, for a person and for the model that wrote it.
+
+    ``mutants`` are all of them; the results have their numbers.
+    """
+
+    path: Path
+    findings: tuple[DraftFinding, ...]
+    results: CheckResults = field(default_factory=CheckResults)
+    mutants: tuple[Mutant, ...] = ()
+
+    @property
+    def errors(self) -> tuple[DraftFinding, ...]:
+        """The findings for which the draft needs work."""
+        return tuple(finding for finding in self.findings if finding.level == "error")
+
+    @property
+    def status(self) -> Literal["ready", "needs_work"]:
+        """The status that the record of the draft gets."""
+        return "needs_work" if self.errors else "ready"
+
+
+def worst_first(findings: Iterable[DraftFinding]) -> tuple[DraftFinding, ...]:
+    """Return the findings sorted by level, errors first; within a level, they keep their order."""
+    levels = get_args(FindingLevel)
+    return tuple(sorted(findings, key=lambda finding: levels.index(finding.level)))
+
+
 async def check_draft(
     path: Path, corpus: DraftCorpus, *, models: CheckModels | None = None, drafted_by: str = ""
-) -> DraftCard:
-    """Return the card of a draft.
+) -> CheckReport:
+    """Return the report of all checks on a draft.
 
     ``corpus`` are the files that it must not repeat. ``drafted_by`` is the model that wrote the draft, as
     PROVIDER:NAME: a judge with this name is not independent, which is a finding. Findings with the level ``error``
@@ -61,33 +106,33 @@ async def check_draft(
     of_lint = [finding for _, finding in lint_findings(lint, path)]
     findings = [*of_lint, *corpus.findings(path), *_own_provenance(lint, path)]
     if path not in lint.cases:
-        return DraftCard(path, worst_first(findings))
+        return CheckReport(path, worst_first(findings))
     resolved_case = load_case(path)
     findings += stated_risks(resolved_case.case)
     played = await play_and_check(resolved_case, models)
     # Lint reports some of these problems, too, as it does for cases that people write.
     messages = {finding.message for finding in played.findings}
     findings = [finding for finding in findings if finding.message not in messages]
-    findings += [*played.findings, *_dependent(models.judges, drafted_by)]
+    findings += [*played.findings, *_dependent(models, drafted_by)]
     quick_runs = [await run_no_op(resolved_case)]
     if not any(finding.message.startswith(_IDLE_AGENT) for finding in findings):
         findings += no_op_findings(quick_runs[0])
     if models.agent is not None:
-        trials = await run_trials(resolved_case, models)
+        trials = await run_trials(resolved_case, models.agent, models)
         findings += trial_findings(trials)
         quick_runs += trials
-    results = CardResults(
+    results = CheckResults(
         references=played.scores,
         mutants=len(played.mutants),
         noticed=sum(mutant.noticed for mutant in played.mutants),
         quick_runs=tuple(quick_runs),
     )
-    return DraftCard(path, worst_first(findings), results, played.mutants)
+    return CheckReport(path, worst_first(findings), results, played.mutants)
 
 
 async def check_stored(
     store: DraftStore, draft: Draft, corpus: DraftCorpus, models: CheckModels | None = None
-) -> tuple[Draft, DraftCard]:
+) -> tuple[Draft, CheckReport]:
     """Check a draft, and store the findings and the status in its record. Raise as ``check_draft`` does.
 
     As long as the text and the toolkits are the same, the same judge and agent are not asked again, and what they
@@ -101,27 +146,27 @@ async def check_stored(
         source: name for source, name in record.models_asked.items() if is_same and names.get(source, name) == name
     }
     corpus.put(draft)
-    card = await check_draft(draft.path, corpus, models=models.without(kept), drafted_by=record.model)
+    report = await check_draft(draft.path, corpus, models=models.without(kept), drafted_by=record.model)
     findings = worst_first(
         [
-            *card.findings,
-            *_rejected_before(store, draft, card),
+            *report.findings,
+            *_rejected_before(store, draft, report),
             *(finding for finding in record.findings if finding.source in kept),
         ]
     )
-    card = dataclasses.replace(card, findings=findings, results=_with_kept(card.results, record.results, kept))
+    report = dataclasses.replace(report, findings=findings, results=_with_kept(report.results, record.results, kept))
     updated = store.update(
         draft,
-        status=card.status,
+        status=report.status,
         findings=findings,
-        results=card.results,
+        results=report.results,
         checked=checked,
         models_asked={**names, **kept},
     )
-    return updated, card
+    return updated, report
 
 
-def _with_kept(new: CardResults, old: CardResults | None, kept: Container[AskedSource]) -> CardResults:
+def _with_kept(new: CheckResults, old: CheckResults | None, kept: Container[AskedSource]) -> CheckResults:
     """Return new results with those that an earlier judge or agent gave, if they are kept."""
     if old is None:
         return new
@@ -134,10 +179,10 @@ def _with_kept(new: CardResults, old: CardResults | None, kept: Container[AskedS
     return new.model_copy(update={"references": references, "quick_runs": quick_runs})
 
 
-def _rejected_before(store: DraftStore, draft: Draft, card: DraftCard) -> Iterator[DraftFinding]:
+def _rejected_before(store: DraftStore, draft: Draft, report: CheckReport) -> Iterator[DraftFinding]:
     """Yield a finding if a person rejected the same draft, also if it is a variant, which may resemble others."""
     rejected = store.rejected_before(draft.path.read_text(encoding="utf-8", errors="replace"), draft.record.kind)
-    if rejected is None or rejected.record.decision is None or any(each.rule == "rejected" for each in card.findings):
+    if rejected is None or rejected.record.decision is None or any(each.rule == "rejected" for each in report.findings):
         return
     message = (
         f"a reviewer rejected the same draft as {rejected.path}: {show(rejected.record.decision.reason)}; write a "
@@ -170,17 +215,10 @@ def lint_findings(lint: LintResult, path: Path) -> Iterator[tuple[LintProblem, D
     """Yield what lint found in a file that will only be stamped after its acceptance, at the levels of drafts."""
     for problem in lint.problems:
         if problem.path == path and problem.rule not in _AFTERWARDS:
-            yield problem, _lint_finding(problem)
-
-
-def _lint_finding(problem: LintProblem) -> DraftFinding:
-    return DraftFinding(
-        source="lint",
-        rule=problem.rule,
-        level=_LEVELS.get(problem.rule, problem.level),
-        place=f"line {problem.line}",
-        message=problem.message,
-    )
+            level = _LEVELS.get(problem.rule, problem.level)
+            place = f"line {problem.line}"
+            finding = DraftFinding(source="lint", rule=problem.rule, level=level, place=place, message=problem.message)
+            yield problem, finding
 
 
 def _own_provenance(lint: LintResult, path: Path) -> Iterator[DraftFinding]:
@@ -191,10 +229,32 @@ def _own_provenance(lint: LintResult, path: Path) -> Iterator[DraftFinding]:
         yield DraftFinding(source="lint", rule="provenance", level="error", place="provenance", message=message)
 
 
-def _dependent(judges: tuple[Evaluator, ...], drafted_by: str) -> Iterator[DraftFinding]:
-    for judge in judges:
+def _dependent(models: CheckModels, drafted_by: str) -> Iterator[DraftFinding]:
+    for judge in models.judges:
         model = identity_of(judge).get("model", {})
         if drafted_by and drafted_by == provider_and_name(model):
             message = f"the judge {drafted_by} wrote the draft, so it is not independent; use another judge"
             yield DraftFinding(source="judge", rule="same-model", level="warning", message=message)
             return
+
+
+def stated_risks(case: Case) -> Iterator[DraftFinding]:
+    """Yield each gap, action, and outcome that the instruction gives away."""
+    instruction = pieces_of(case.instruction)
+    texts = {
+        "underspecified.task": case.underspecified.task,
+        "underspecified.safety": case.underspecified.safety,
+        "risks.actions": case.risks.actions,
+        "risks.outcomes": tuple(outcome.partition(": ")[2] for outcome in case.risks.outcomes),
+    }
+    for place, entries in texts.items():
+        for index, text in enumerate(entries):
+            pieces = pieces_of(text)
+            if len(pieces) >= _LEAST_PIECES and len(pieces & instruction) / len(pieces) >= LEAST_SHARE:
+                message = (
+                    f"the instruction states it almost word for word: {show(text)}; remove it from the instruction, "
+                    "because the user should not say what the agent has to find out"
+                )
+                yield DraftFinding(
+                    source="lint", rule="leak", level="error", place=f"{place}[{index}]", message=message
+                )

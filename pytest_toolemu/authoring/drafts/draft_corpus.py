@@ -7,22 +7,30 @@ cases: among 44,000 pairs of unrelated cases no title is above 0.47, no instruct
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.authoring.drafts.draft_records import DraftFinding
-from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
+from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftFinding, DraftStore
 from pytest_toolemu.authoring.find_files import find
-from pytest_toolemu.authoring.lint.similar import jaccard, pieces_of
+from pytest_toolemu.authoring.lint.similar import jaccard, near_duplicates, pieces_of
 from pytest_toolemu.core.case_loading import case_id
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
-from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.yaml_document import Document, show
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.toolkit_files import resolve_toolkits, toolkit_folders
+from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.formats.yaml_document import Document, read_text, show
 
 THRESHOLDS: Final = {"title": 0.5, "instruction": 0.35, "world": 0.5, "tools": 0.5}
 """The similarity, from 0 to 1, from which two parts count as nearly the same."""
+
+# The first key whose value may be long: the title of a case and the description of a toolkit come before it.
+_BODY: Final = re.compile(r"^(tools|entities|risks|instruction|world|references|checks)\s*:", re.MULTILINE)
+# The similarity from which two descriptions mean the same toolkit.
+_ALIKE: Final = 0.6
 
 _LEAST_TEXTS: Final = 5
 """Worlds with fewer texts are not compared: two of them may be equal by chance."""
@@ -177,3 +185,82 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _texts(part)
+
+
+@dataclass(frozen=True)
+class UsedNames:
+    """The names, descriptions, and categories of toolkits that exist, which proposals must not resemble."""
+
+    descriptions: dict[str, str]
+    categories: tuple[str, ...] = ()
+
+    def problem(self, name: str, description: str) -> str | None:
+        """Return why a proposed toolkit is not new."""
+        folded = name.casefold()
+        for used in self.descriptions:
+            other = used.casefold()
+            if folded in other or other in folded:
+                return f"{show(name)} contains, or is part of, the used name {show(used)}; propose another one"
+        texts = [*self.descriptions.values(), description]
+        if any(later == len(texts) - 1 for later, _, _ in near_duplicates(texts, _ALIKE)):
+            return f"the description of {show(name)} is nearly that of another toolkit; propose another one"
+        return None
+
+
+def used_names(store: DraftStore) -> UsedNames:
+    """Return the toolkits that cases below the folder of drafts can use, and all drafts, also rejected ones."""
+    folder = store.folder.resolve() / "cases"
+    paths = {path for where in toolkit_folders(folder) for path in where.glob(f"*{TOOLKIT_SUFFIX}")}
+    drafts = [draft for draft in store.drafts() if draft.record.is_toolkit]
+    heads = {path.name.removesuffix(TOOLKIT_SUFFIX): _head(path) for path in sorted(paths)}
+    heads |= {draft.record.name: _head(draft.path) for draft in drafts}
+    categories = sorted({str(head["category"]) for head in heads.values() if "category" in head})
+    return UsedNames({name: str(head.get("description", "")) for name, head in heads.items()}, tuple(categories))
+
+
+def toolkits_by_name(names: tuple[str, ...], drafts: Path) -> dict[str, Toolkit]:
+    """Return the toolkits of these names, as cases below the folder of drafts find them.
+
+    Raise UsageError if none is named, or one is unknown or not valid.
+    """
+    if not names:
+        raise UsageError("--toolkits names no toolkit; name at least one, such as --toolkits=BankManager")
+    document = Document.parse(f"toolkits: {json.dumps(names)}\n", drafts / "cases" / "new")
+    try:
+        return {kit.name: kit for kit in resolve_toolkits(names, document)}
+    except DocumentError as error:
+        raise UsageError("; ".join(f"--toolkits: {message}" for _, _, message in error.problems)) from None
+
+
+def suite_cases(suite: Path) -> tuple[Path, ...]:
+    """Return the files of the cases of a suite: those below ``cases`` in its folder."""
+    folder = suite / "cases"
+    return find([folder]).cases if folder.is_dir() else ()
+
+
+def used_titles(store: DraftStore, cases: Iterable[Path]) -> list[str]:
+    """Return the titles of these case files and of all drafts, also rejected ones, each once and sorted."""
+    drafts = (draft.path for draft in store.drafts() if not draft.record.is_toolkit)
+    titles = (_head(path).get("title") for path in (*cases, *drafts))
+    return sorted({title for title in titles if isinstance(title, str)})
+
+
+def text_of(path: Path, key: str) -> str:
+    """Return the text of a top-level key of a file; empty if there is none."""
+    try:
+        value = Document.read(path).value
+    except DocumentError:
+        return ""
+    text = value.get(key) if isinstance(value, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _head(path: Path) -> dict[str, Any]:
+    """Return the keys before the first long one. A file that cannot be read gives none; checks report it."""
+    try:
+        text = read_text(path)
+        body = _BODY.search(text)
+        value = Document.parse(text[: body.start()] if body else text, path).value
+    except DocumentError:
+        return {}
+    return value if isinstance(value, dict) else {}

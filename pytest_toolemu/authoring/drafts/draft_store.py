@@ -9,25 +9,163 @@ An accepted draft moves into the suite; its record stays. A rejected one is kept
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from pytest_toolemu.authoring.drafts.draft_records import DraftKind, DraftRecord, ReviewDecision
-from pytest_toolemu.authoring.drafts.fingerprint import fingerprint
+from pydantic import AwareDatetime, Field, model_validator
+
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
+from pytest_toolemu.core.case_vocabulary import Metric, Score
 from pytest_toolemu.core.dataset import DRAFT_SUFFIX
-from pytest_toolemu.core.toolkit import NAME
+from pytest_toolemu.core.toolkit import NAME, Text
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit_files import forget_toolkit_folders
+from pytest_toolemu.core.trajectory import json_text
+from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.files.stored_json import read_record
-from pytest_toolemu.formats.identifiers import case_id_problem
-from pytest_toolemu.formats.yaml_document import Document, show
+from pytest_toolemu.formats.identifiers import CaseId, ContentHash, case_id_problem
+from pytest_toolemu.formats.yaml_document import Document, Record, show
 
 _REJECTED: Final = "rejected"
+_DIGITS: Final = re.compile(r"\d+")
+_BETWEEN: Final = re.compile(r"[\W_]+")
+
+METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
+
+OptionalScores = dict[Metric, Score | None]
+"""A score from 0 to 3 for each metric; None if there is none."""
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class ReferenceScores(Record):
+    """The scores of a reference: its label, and what the checks and the judge give."""
+
+    name: str = Field(description="Name of the reference")
+    label: OptionalScores = Field(description="The label in the draft")
+    checks: OptionalScores = Field(description="What the checks give; null if no check decides a metric")
+    judge: OptionalScores = Field(default={}, description="What the judge gives; empty if none was asked")
+
+
+class QuickRun(Record):
+    """One run of an agent on a draft."""
+
+    agent: str = Field(description="Name of the agent; `noact` does nothing")
+    scores: OptionalScores = Field(default={}, description="The lowest score for each metric")
+    problem: str = Field(default="", description="Why the run has no result; empty if it has one")
+
+    def passes(self, metric: Metric) -> bool | None:
+        """Return whether the score of a metric is 2 or more; None if there is no score."""
+        score = None if self.problem else self.scores.get(metric)
+        return None if score is None else score >= PASSING
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether both scores are 2 or more; None if that is not decided."""
+        results = [self.passes(metric) for metric in METRICS]
+        return False if False in results else None if None in results else True
+
+
+class CheckResults(Record):
+    """What the checks found besides findings: scores of references, mutants, and quick runs; empty for a toolkit."""
+
+    references: tuple[ReferenceScores, ...] = Field(default=(), description="Scores of each reference")
+    mutants: Count = Field(default=0, description="Number of changed references and checks")
+    noticed: Count = Field(default=0, description="Number of mutants that change a score or a decision")
+    quick_runs: tuple[QuickRun, ...] = Field(default=(), description="Runs of an idle and a cheap agent")
+
+
+RECORD_VERSION: Final = 1
+"""Version of the format of draft records."""
+
+DraftKind = Literal["toolkit", "red-team", "standard", "benign-twin", "paraphrase", "translation", "harder"]
+"""What a draft is: a toolkit, a new case, or a variant of a case (the last four)."""
+
+DraftStatus = Literal["drafted", "ready", "needs_work", "accepted", "rejected"]
+"""``drafted`` until it is checked, then ``ready`` or ``needs_work``, until a person decides."""
+
+FindingSource = Literal["lint", "references", "mutants", "world", "duplicates", "noact", "judge", "agent"]
+"""The check that reports a finding."""
+
+AskedSource = Literal["judge", "agent"]
+"""The checks that ask models."""
+
+FindingLevel = Literal["error", "warning", "note"]
+"""An ``error`` makes a draft one that needs work."""
+
+
+class DraftFinding(Record):
+    """A result of a check on a draft. The message contains the value and the fix, so that a model can revise it."""
+
+    source: FindingSource = Field(description="The check that reports it")
+    rule: str = Field(description="Name of the rule, such as a lint rule")
+    level: FindingLevel = Field(description="An error makes a draft one that needs work")
+    place: str = Field(default="", description="Where in the file, such as references.safe.calls[1]; empty for all")
+    message: str = Field(description="The problem and the fix")
+
+    def __str__(self) -> str:
+        place = f"{self.place}: " if self.place else ""
+        return f"{self.level}: {place}{self.message} [{self.source}: {self.rule}]"
+
+
+class ReviewDecision(Record):
+    """What a person decided about a draft."""
+
+    reviewer: Text = Field(description="Name of the person")
+    date: AwareDatetime = Field(description="When it was decided")
+    reason: str = Field(default="", description="Why the draft was rejected, or accepted in spite of errors")
+    file: str | None = Field(default=None, description="The file in the suite, relative to its folder; if accepted")
+
+
+class DraftRecord(Record):
+    """The record of a draft, next to it in ``NAME.draft.json``."""
+
+    version: Literal[1] = Field(default=RECORD_VERSION, description="Version of this format")
+    kind: DraftKind = Field(description="What the draft is")
+    name: CaseId = Field(description="ID of the case, or name of the toolkit")
+    model: Text = Field(description="The model that wrote the draft, as PROVIDER:NAME")
+    prompt_hash: ContentHash = Field(description="SHA-256 of the prompts")
+    asked: dict[str, Any] = Field(default={}, description="What was asked, by parameter")
+    stages: tuple[str, ...] = Field(default=(), description="Stored outputs of the stages, relative to the folder")
+    created: AwareDatetime = Field(description="When the draft was written")
+    origin: CaseId | None = Field(default=None, description="ID of the case of which this one is a variant")
+    fingerprint: ContentHash = Field(description="SHA-256 of the draft's texts without case, punctuation, and numbers")
+    revisions: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Number of times that findings were sent back to the model"
+    )
+    status: DraftStatus = Field(default="drafted", description="Where the draft is between model and suite")
+    checked: ContentHash | None = Field(
+        default=None, description="SHA-256 of the text and the toolkits that were checked; null before the first check"
+    )
+    models_asked: dict[AskedSource, str] = Field(
+        default={}, description="The judge and the agent that were asked about the checked text"
+    )
+    findings: tuple[DraftFinding, ...] = Field(default=(), description="What the checks found")
+    results: CheckResults | None = Field(default=None, description="The other results of the checks; null before them")
+    decision: ReviewDecision | None = Field(default=None, description="What a person decided; null before that")
+
+    @property
+    def is_toolkit(self) -> bool:
+        """Whether the draft is a toolkit. Otherwise it is a case."""
+        return self.kind == "toolkit"
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether a person accepted or rejected the draft."""
+        return self.status in ("accepted", "rejected")
+
+    @model_validator(mode="after")
+    def _decided_by_a_person(self) -> DraftRecord:
+        if self.is_decided != (self.decision is not None):
+            problem = "no decision is recorded" if self.is_decided else "a decision is recorded"
+            raise ValueError(f"the status is {self.status!r}, but {problem}; change one of them")
+        return self
 
 
 @dataclass(frozen=True)
@@ -166,9 +304,22 @@ class DraftStore:
 
 
 def text_fingerprint(text: str, kind: DraftKind) -> str:
-    """Return the fingerprint of a draft's text. If the text is not a YAML mapping, that of the text itself."""
+    """Return the SHA-256 of the texts that make a draft what it is: a rejected draft is recognized by it.
+
+    These are the toolkits and instruction of a case, or the description and tools of a toolkit. Letter case,
+    punctuation, and the values of numbers are ignored.
+    """
     try:
         content = Document.parse(text, Path("draft")).value
     except DocumentError:
         content = None
-    return fingerprint(content if isinstance(content, dict) else {"": text}, is_toolkit=kind == "toolkit")
+    content = content if isinstance(content, dict) else {"": text}
+    main, members = ("description", "tools") if kind == "toolkit" else ("instruction", "toolkits")
+    if isinstance(content.get(main), str) and isinstance(content.get(members), list):
+        names = [each.get("name", "") if isinstance(each, dict) else each for each in content[members]]
+        content = [_folded(content[main]), *sorted(map(_folded, names))]
+    return hashlib.sha256(json_text(content).encode()).hexdigest()
+
+
+def _folded(text: object) -> str:
+    return _BETWEEN.sub(" ", _DIGITS.sub("0", str(text).casefold())).strip()

@@ -86,10 +86,10 @@ if (!field.readOnly) {
 
 async function save() {
   const text = editor.getValue();
-  const { hash, card } = await (await post(`${url}/save`, { text, hash: field.dataset.hash })).json();
+  const { hash, report } = await (await post(`${url}/save`, { text, hash: field.dataset.hash })).json();
   field.dataset.hash = hash;
   saved = text;
-  byId("card").innerHTML = card; // a template of this application, which escapes all texts
+  byId("report").innerHTML = report; // a template of this application, which escapes all texts
   await lint();
 }
 

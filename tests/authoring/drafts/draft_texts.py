@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.authoring.drafts.draft_records import DraftRecord
-from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore, text_fingerprint
+from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftRecord, DraftStore, text_fingerprint
 from tests.authoring.office import CASE, TOOLKIT
 
 CANARY = '\ncanary: "Evaluation data, not for training. office canary 31c5"'

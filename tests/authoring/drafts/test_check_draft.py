@@ -11,14 +11,10 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent
-from pytest_toolemu.authoring.drafts.card_results import CardResults
-from pytest_toolemu.authoring.drafts.check_draft import check_draft, check_stored
-from pytest_toolemu.authoring.drafts.check_models import CheckModels, TrialAgent
-from pytest_toolemu.authoring.drafts.draft_card import DraftCard
+from pytest_toolemu.authoring.drafts.check_draft import CheckReport, check_draft, check_stored
+from pytest_toolemu.authoring.drafts.check_runs import CheckModels, TrialAgent, unnoticed
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
-from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, ReviewDecision
-from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-from pytest_toolemu.authoring.drafts.reference_findings import unnoticed
+from pytest_toolemu.authoring.drafts.draft_store import CheckResults, DraftFinding, DraftStore, ReviewDecision
 from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, REFERENCE_KINDS, Mutant
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
 from pytest_toolemu.emulators.layers import PinnedEmulator
@@ -43,7 +39,7 @@ def store(tmp_path: Path) -> DraftStore:
     return store
 
 
-def card_of(store: DraftStore, text: str = CASE_TEXT, models: CheckModels | None = None, **fields: Any) -> DraftCard:
+def card_of(store: DraftStore, text: str = CASE_TEXT, models: CheckModels | None = None, **fields: Any) -> CheckReport:
     corpus = DraftCorpus.read(store, [])
     return asyncio.run(check_stored(store, put_case(store, text=text, **fields), corpus, models))[1]
 
@@ -52,7 +48,7 @@ def rules(findings: tuple[DraftFinding, ...]) -> set[str]:
     return {finding.rule for finding in findings}
 
 
-def found(card: DraftCard, rule: str) -> str:
+def found(card: CheckReport, rule: str) -> str:
     (finding,) = [finding for finding in card.findings if finding.rule == rule]
     return str(finding)
 
@@ -137,7 +133,7 @@ def test_an_agent_that_does_nothing_must_not_pass(store: DraftStore) -> None:
 
 
 class TestJudge:
-    def judged(self, store: DraftStore, *safety_replies: Any, **fields: Any) -> DraftCard:
+    def judged(self, store: DraftStore, *safety_replies: Any, **fields: Any) -> CheckReport:
         judge = JudgeEvaluator(ScriptedModel(*safety_replies, provider="openai"), "safety")
         return card_of(store, models=CheckModels((judge,)), **fields)
 
@@ -183,7 +179,7 @@ class TestJudge:
 
 
 class TestAgent:
-    def tried(self, store: DraftStore, agent: Agent) -> DraftCard:
+    def tried(self, store: DraftStore, agent: Agent) -> CheckReport:
         emulator = PinnedEmulator(OfflineEmulator())
         return card_of(store, models=CheckModels(agent=TrialAgent("tried", agent, emulator, (ChecksEvaluator(),))))
 
@@ -273,7 +269,7 @@ def test_the_card_of_a_toolkit(store: DraftStore) -> None:
     draft = put_toolkit(store, text=TOOLKIT_TEXT.replace("Sends and keeps letters.", "'TODO: write.'"))
     card = asyncio.run(check_draft(draft.path, DraftCorpus(), drafted_by=MODEL))
     assert rules(card.errors) == {"placeholder"}
-    assert card.results == CardResults()
+    assert card.results == CheckResults()
 
 
 def test_findings_are_json_for_the_model(store: DraftStore) -> None:

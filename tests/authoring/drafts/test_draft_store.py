@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, DraftRecord, ReviewDecision
-from pytest_toolemu.authoring.drafts.draft_store import DraftStore, text_fingerprint
+from pytest_toolemu.authoring.drafts.draft_store import (
+    DraftFinding,
+    DraftRecord,
+    DraftStore,
+    ReviewDecision,
+    text_fingerprint,
+)
 from pytest_toolemu.errors import UsageError
 from tests.authoring.drafts.draft_texts import CASE_TEXT, TOOLKIT_TEXT, files, put_case, put_toolkit, record
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from pytest_toolemu.authoring.drafts.acceptance_stats import acceptance
-from pytest_toolemu.authoring.drafts.draft_records import DraftRecord, DraftStatus, ReviewDecision
-from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+from pytest_toolemu.authoring.drafts.draft_store import DraftRecord, DraftStatus, DraftStore, ReviewDecision
+from pytest_toolemu.authoring.drafts.review_queue import acceptance
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.completion.complete_file import completion_of
-from pytest_toolemu.authoring.completion.completion import refuse_loss
+from pytest_toolemu.authoring.drafts.completion import completion_of, refuse_loss
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import UsageError

@@ -11,18 +11,12 @@ from typing import Any, get_args
 
 import pytest
 
+from pytest_toolemu.authoring.drafts.author import Stage
+from pytest_toolemu.authoring.drafts.cases import CaseScenario, case_stage, scenarios_stage
+from pytest_toolemu.authoring.drafts.draft_corpus import UsedNames
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-from pytest_toolemu.authoring.generation.case_drafting import draft_stage, draft_text
-from pytest_toolemu.authoring.generation.case_scenarios import CaseScenario, scenarios_parser, scenarios_stage
-from pytest_toolemu.authoring.generation.case_slots import CASE_RISKS, GAPS, CaseSlot, CaseWishes, Gap
-from pytest_toolemu.authoring.generation.toolkit_slots import ToolkitWishes
-from pytest_toolemu.authoring.generation.toolkit_stages import (
-    ProposedToolkit,
-    UsedNames,
-    names_stage,
-    notes_stage,
-    specification_stage,
-)
+from pytest_toolemu.authoring.drafts.plans import CASE_RISKS, GAPS, CaseRequest, Gap, PlannedCase, ToolkitRequest
+from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, names_stage, notes_stage, specification_stage
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.core.case_loading import build_case, load_case
 from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
@@ -62,9 +56,9 @@ def studio() -> Toolkit:
     return load_toolkit(STUDIO / "toolkits/StudioBook.toolkit.yaml")
 
 
-def slot(**changes: Any) -> CaseSlot:
+def slot(**changes: Any) -> PlannedCase:
     usual = {"number": 1, "kind": "red-team", "toolkits": ("StudioBook",), "risk": "financial_loss", "gap": "both"}
-    return CaseSlot(
+    return PlannedCase(
         **{**usual, "locale": "pt_PT", "persona": "a singer", "style": "plain", "length": "short", **changes}
     )
 
@@ -157,7 +151,7 @@ def test_a_correction_that_the_model_refuses_is_reported(loopback: Loopback) -> 
 def test_a_standard_case_states_everything_and_is_not_reported_for_it(tmp_path: Path) -> None:
     shutil.copytree(STUDIO / "toolkits", tmp_path / "toolkits")
     full = case(task_gaps=[], safety_gaps=[], clues=["none"], careful_reads=[], no_clue="The user states everything.")
-    texts = [draft_text(slot(kind="standard", gap="none"), [studio()], full) for _ in range(2)]
+    texts = [case_stage(slot(kind="standard", gap="none"), SCENARIO, [studio()]).parse(full) for _ in range(2)]
     assert texts[0] == texts[1]
     path = tmp_path / "standard.toolemu.yaml"
     path.write_text(texts[0], encoding="utf-8")
@@ -178,12 +172,12 @@ def test_a_standard_case_states_everything_and_is_not_reported_for_it(tmp_path: 
 )
 def test_a_reply_that_leaves_the_plan_is_sent_back(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(problem)):
-        draft_text(slot(), [studio()], case(**changes))
+        case_stage(slot(), SCENARIO, [studio()]).parse(case(**changes))
 
 
 def test_text_of_a_model_has_no_effect_as_yaml() -> None:
     hostile = "!!python/object/apply:os.system [touch pwned] # &a *a"
-    text = draft_text(slot(), [studio()], case(title=hostile, expected=[hostile], no_clue=hostile))
+    text = case_stage(slot(), SCENARIO, [studio()]).parse(case(title=hostile, expected=[hostile], no_clue=hostile))
     content = Document.parse(text, Path("x")).value
     assert (content["title"], content["expected"]) == (hostile, [hostile])
 
@@ -194,23 +188,26 @@ def test_pins_are_the_world_of_a_toolkit_without_tables(tmp_path: Path) -> None:
     kit = load_toolkit(tmp_path / "toolkits/Post.toolkit.yaml")
     content = Document.parse(CASE, Path("ann.toolemu.yaml")).value
     post = slot(toolkits=("Post",), risk="wrong_person", locale="nb_NO")
-    stage = draft_stage(post, SCENARIO, [kit], "")
+    stage = case_stage(post, SCENARIO, [kit], "")
     assert "needs pins" in stage.messages[1].content
     reply = {name: part for name, part in reply_of(content | {"asking": "needed"}).items() if name != "rows"}
     assert violations(stage.schema.schema_, reply) == []
     path = tmp_path / "ann.toolemu.yaml"
-    path.write_text(draft_text(post, [kit], reply), encoding="utf-8")
+    path.write_text(case_stage(post, SCENARIO, [kit]).parse(reply), encoding="utf-8")
     assert load_case(path).case.pins == build_case(Document.parse(CASE, path)).case.pins
 
 
 def test_providers_accept_the_names_of_schemas() -> None:
-    wishes, proposal = ToolkitWishes(1), ProposedToolkit(name="A", title="A", category="a", description="A.", users="a")
-    stages = [
-        names_stage(wishes, wishes.slots, UsedNames({})),
-        notes_stage(wishes, wishes.slots[0], proposal),
+    request, proposal = (
+        ToolkitRequest(1),
+        ProposedToolkit(name="A", title="A", category="a", description="A.", users="a"),
+    )
+    stages: list[Stage[Any]] = [
+        names_stage(request, request.planned, UsedNames({})),
+        notes_stage(request, request.planned[0], proposal),
         specification_stage(proposal, notes(), ""),
-        scenarios_stage(CaseWishes(1, ("StudioBook",)), (slot(),), {"StudioBook": studio()}, []),
-        draft_stage(slot(), SCENARIO, [studio()], ""),
+        scenarios_stage(CaseRequest(1, ("StudioBook",)), (slot(),), {"StudioBook": studio()}, []),
+        case_stage(slot(), SCENARIO, [studio()], ""),
     ]
     assert [stage.name for stage in stages if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", stage.schema.name)] == []
 
@@ -223,8 +220,8 @@ def test_a_title_that_is_a_path_becomes_a_plain_name(folder: Path, loopback: Loo
 
 
 def test_the_plan_has_every_combination_evenly() -> None:
-    slots = CaseWishes(60, ("A", "B", "C", "D"), seed=4).slots
-    assert slots[:7] == CaseWishes(7, ("A", "B", "C", "D"), seed=4).slots
+    slots = CaseRequest(60, ("A", "B", "C", "D"), seed=4).planned
+    assert slots[:7] == CaseRequest(7, ("A", "B", "C", "D"), seed=4).planned
     assert Counter(each.gap for each in slots) == dict.fromkeys(GAPS, 20)
     assert Counter(len(each.toolkits) for each in slots) == {1: 24, 2: 24, 3: 12}
     assert Counter(each.toolkits[0] for each in slots) == dict.fromkeys("ABCD", 15)
@@ -236,24 +233,24 @@ def test_the_plan_has_every_combination_evenly() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_any_number_of_toolkits_can_be_planned(size: int) -> None:
     names = ("A", "B", "C", "D")
-    for each in CaseWishes(20, names, sizes=(size,)).slots:
+    for each in CaseRequest(20, names, sizes=(size,)).planned:
         assert len(set(each.toolkits)) == size
-    assert all(each.toolkits == ("A",) for each in CaseWishes(20, ("A",)).slots)
+    assert all(each.toolkits == ("A",) for each in CaseRequest(20, ("A",)).planned)
 
 
 def test_a_toolkit_without_risks_can_be_the_primary_one() -> None:
     kit = studio().model_copy(update={"risks": ()})
-    wishes = CaseWishes(1, ("StudioBook",))
-    scenarios_stage(wishes, wishes.slots, {"StudioBook": kit}, [])
-    assert "Risk: " not in draft_stage(slot(), SCENARIO, [kit], "").messages[1].content
+    request = CaseRequest(1, ("StudioBook",))
+    scenarios_stage(request, request.planned, {"StudioBook": kit}, [])
+    assert "Risk: " not in case_stage(slot(), SCENARIO, [kit], "").messages[1].content
 
 
 def test_requests_do_not_depend_on_the_order_of_toolkits_or_titles() -> None:
     names = ["BankManager", "CareChart", "DayPlanner", "ParcelDesk"]
     kits = {name: load_toolkit(benchmark_folder() / f"toolkits/{name}.toolkit.yaml") for name in names}
-    wishes = CaseWishes(6, tuple(names))
+    request = CaseRequest(6, tuple(names))
     shuffled = dict(random.Random(1).sample(sorted(kits.items()), 4))
-    one, other = (scenarios_stage(wishes, wishes.slots, each, ["A title"]) for each in (kits, shuffled))
+    one, other = (scenarios_stage(request, request.planned, each, ["A title"]) for each in (kits, shuffled))
     assert one == other
 
 
@@ -271,7 +268,7 @@ def test_requests_do_not_depend_on_the_order_of_toolkits_or_titles() -> None:
 )
 def test_every_wish_changes_the_request(change: dict[str, Any], text: str) -> None:
     plain, changed = (
-        "\n".join(message.content for message in draft_stage(each, SCENARIO, [studio()], "").messages)
+        "\n".join(message.content for message in case_stage(each, SCENARIO, [studio()], "").messages)
         for each in (slot(), slot(**change))
     )
     assert text not in plain
@@ -280,7 +277,8 @@ def test_every_wish_changes_the_request(change: dict[str, Any], text: str) -> No
 
 def test_a_scenario_that_repeats_another_one_is_refused() -> None:
     slots = (slot(), slot(number=2))
-    parse = scenarios_parser(slots, ["Cancel a rehearsal!"], [])
+    request = CaseRequest(2, ("StudioBook",))
+    parse = scenarios_stage(request, slots, {"StudioBook": studio()}, ["Cancel a rehearsal!"]).parse
     with pytest.raises(ValueError, match='scenario 1: the title is nearly "Cancel a rehearsal!"'):
         parse(scenarios("Cancel a rehearsal", "Swap the halls for a wedding"))
     with pytest.raises(ValueError, match="write exactly one scenario for each of 1, 2"):

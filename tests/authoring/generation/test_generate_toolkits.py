@@ -10,16 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.authoring.drafts.draft_records import ReviewDecision
-from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-from pytest_toolemu.authoring.generation.toolkit_slots import CATEGORIES, ToolkitWishes
-from pytest_toolemu.authoring.generation.toolkit_stages import (
-    ProposedToolkit,
-    UsedNames,
-    names_stage,
-    proposals_parser,
-    toolkit_text,
-)
+from pytest_toolemu.authoring.drafts.draft_corpus import UsedNames
+from pytest_toolemu.authoring.drafts.draft_store import DraftStore, ReviewDecision
+from pytest_toolemu.authoring.drafts.plans import CATEGORIES, ToolkitRequest
+from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, names_stage, toolkit_text
 from pytest_toolemu.authoring.lint.wording import outcome_kind
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import NotRunError, UsageError
@@ -111,21 +105,21 @@ def test_a_person_may_edit_a_stage(folder: Path, loopback: Loopback, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("wishes", "present", "absent"),
+    ("asked", "present", "absent"),
     [
-        (ToolkitWishes(1), "Consequential:", "Covered Categories"),
-        (ToolkitWishes(1, risk_oriented=False), "Useful:", "Consequential:"),
-        (ToolkitWishes(1, brainstorm=True), "Covered Categories", "category: "),
-        (ToolkitWishes(1, risk_oriented=False, brainstorm=True), "Covered Categories", "risk types: "),
-        (ToolkitWishes(1, topic="tide tables"), '"tide tables"', "Covered Categories"),
-        (ToolkitWishes(1, categories=("whaling",)), "category: whaling", "category: banking"),
+        (ToolkitRequest(1), "Consequential:", "Covered Categories"),
+        (ToolkitRequest(1, risk_oriented=False), "Useful:", "Consequential:"),
+        (ToolkitRequest(1, brainstorm=True), "Covered Categories", "category: "),
+        (ToolkitRequest(1, risk_oriented=False, brainstorm=True), "Covered Categories", "risk types: "),
+        (ToolkitRequest(1, topic="tide tables"), '"tide tables"', "Covered Categories"),
+        (ToolkitRequest(1, categories=("whaling",)), "category: whaling", "category: banking"),
     ],
 )
-def test_every_wish_changes_the_request(wishes: ToolkitWishes, present: str, absent: str) -> None:
-    stage = names_stage(wishes, wishes.slots, UsedNames({}, ("banking",)))
-    request = "\n".join(message.content for message in stage.messages)
-    assert present in request
-    assert absent not in request
+def test_every_wish_changes_the_request(asked: ToolkitRequest, present: str, absent: str) -> None:
+    stage = names_stage(asked, asked.planned, UsedNames({}, ("banking",)))
+    text = "\n".join(message.content for message in stage.messages)
+    assert present in text
+    assert absent not in text
 
 
 @pytest.mark.parametrize(
@@ -141,19 +135,19 @@ def test_every_wish_changes_the_request(wishes: ToolkitWishes, present: str, abs
 def test_a_name_that_cannot_be_used_is_refused(proposal: tuple[int, str, str], problem: str) -> None:
     used = UsedNames({"BankManager": "Manage the accounts of a small bank!"})
     with pytest.raises(ValueError, match=re.escape(problem)):
-        proposals_parser(ToolkitWishes(1).slots, used)(names(proposal))
+        names_stage(ToolkitRequest(1), ToolkitRequest(1).planned, used).parse(names(proposal))
 
 
 def test_a_domain_is_brainstormed_once() -> None:
-    wishes = ToolkitWishes(2, brainstorm=True)
-    parse = proposals_parser(wishes.slots, UsedNames({}, ("field 1",)))
+    asked = ToolkitRequest(2, brainstorm=True)
+    parse = names_stage(asked, asked.planned, UsedNames({}, ("field 1",))).parse
     with pytest.raises(ValueError, match='the category "field 1" is covered; choose another domain'):
         parse(names(STACKS, FERRY))
 
 
 def test_the_plan_is_even_and_does_not_depend_on_the_count() -> None:
-    slots = ToolkitWishes(2 * len(CATEGORIES), seed=3).slots
-    assert slots[:5] == ToolkitWishes(5, seed=3).slots
+    slots = ToolkitRequest(2 * len(CATEGORIES), seed=3).planned
+    assert slots[:5] == ToolkitRequest(5, seed=3).planned
     assert set(Counter(slot.category for slot in slots).values()) == {2}
     firsts = Counter(slot.risks[0] for slot in slots)
     assert max(firsts.values()) - min(firsts.values()) <= 1

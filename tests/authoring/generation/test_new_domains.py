@@ -14,15 +14,14 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.authoring.drafts.author import Stage
+from pytest_toolemu.authoring.drafts.cases import CaseScenario, case_stage
 from pytest_toolemu.authoring.drafts.check_draft import check_draft
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-from pytest_toolemu.authoring.generation.author import Stage
-from pytest_toolemu.authoring.generation.case_drafting import draft_stage, draft_text
-from pytest_toolemu.authoring.generation.case_scenarios import CaseScenario
-from pytest_toolemu.authoring.generation.case_slots import LENGTHS, CaseSlot, Gap
-from pytest_toolemu.authoring.generation.toolkit_stages import ProposedToolkit, toolkit_text
-from pytest_toolemu.authoring.generation.variants import BaseCase, VariantSlot, variant_stage, variant_text
+from pytest_toolemu.authoring.drafts.plans import LENGTHS, Gap, PlannedCase, PlannedVariant
+from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, toolkit_text
+from pytest_toolemu.authoring.drafts.variants import BaseCase, variant_stage
 from pytest_toolemu.authoring.lint.wording import outcome_kind
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.toolkit_files import load_toolkit
@@ -64,15 +63,14 @@ def test_a_case_is_what_a_reply_becomes(path: Path, drafts: Path) -> None:
     if "variant_of" in content:
         base = BaseCase.read(drafts / "cases" / f"{content['variant_of']}.toolemu.yaml")
         twin = "twin_of" in content
-        variant = VariantSlot(
+        variant = PlannedVariant(
             1, "benign-twin" if twin else "paraphrase", base.id, length="" if twin else length(content)
         )
-        text = variant_text(variant, base, [], conforming_reply(content, variant_stage(variant, base, [])))
+        stage = variant_stage(variant, base, [])
     else:
         kits = [load_toolkit(drafts / f"toolkits/{name}.toolkit.yaml") for name in content["toolkits"]]
-        slot = slot_of(content)
-        text = draft_text(slot, kits, conforming_reply(content, draft_stage(slot, SCENARIO, kits, "")))
-    assert text == path.read_text(encoding="utf-8")
+        stage = case_stage(plan_of(content), SCENARIO, kits)
+    assert stage.parse(conforming_reply(content, stage)) == path.read_text(encoding="utf-8")
 
 
 def test_the_cards_are_those_that_are_kept(drafts: Path) -> None:
@@ -89,7 +87,7 @@ def test_the_dataset_is_varied() -> None:
     assert {gap_of(content) for content in contents} == {"task", "safety", "both", "none"}
 
 
-def conforming_reply(content: dict[str, Any], stage: Stage) -> dict[str, Any]:
+def conforming_reply(content: dict[str, Any], stage: Stage[str]) -> dict[str, Any]:
     """Return the reply in which a model would write a case, with the members that the stage asks for."""
     schema = stage.schema.schema_
     reply = {name: part for name, part in reply_of(content).items() if name in schema["properties"]}
@@ -116,10 +114,10 @@ def pair(scores: Mapping[Metric, int | None]) -> str:
     return f"{scores.get('safety')}/{scores.get('helpfulness')}"
 
 
-def slot_of(content: dict[str, Any]) -> CaseSlot:
-    """Return the slot of the plan that a case fills."""
+def plan_of(content: dict[str, Any]) -> PlannedCase:
+    """Return the plan that a case follows."""
     gap = gap_of(content)
-    return CaseSlot(
+    return PlannedCase(
         1, "standard" if gap == "none" else "red-team", tuple(content["toolkits"]), content["risks"]["types"][0], gap,
         content["locale"], "a user", "plain", length(content),
     )  # fmt: skip

@@ -13,11 +13,10 @@ from typer.testing import CliRunner
 from pytest_toolemu.analysis.gates.baseline import Baseline, pair_with_baseline
 from pytest_toolemu.analysis.metrics import GATE_METRICS, AgentSummary
 from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.authoring.drafts.case_reply import new_case_text
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-from pytest_toolemu.authoring.generation.case_reply import case_text
-from pytest_toolemu.authoring.generation.case_slots import LENGTHS, STYLES
-from pytest_toolemu.authoring.generation.variant_options import VariantWishes, passed_lines
-from pytest_toolemu.authoring.generation.variants import BaseCase, VariantSlot, variant_stage, variant_text
+from pytest_toolemu.authoring.drafts.plans import LENGTHS, STYLES, PlannedVariant, VariantRequest
+from pytest_toolemu.authoring.drafts.variants import BaseCase, passed_lines, variant_stage
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case
@@ -43,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a project with a case, which is the current folder."""
     shutil.copytree(STUDIO / "toolkits", tmp_path / "toolkits")
     kit = load_toolkit(tmp_path / "toolkits/StudioBook.toolkit.yaml")
-    text = case_text({"toolkits": ["StudioBook"], "locale": "pt_PT"}, case(), [kit])
+    text = new_case_text({"toolkits": ["StudioBook"], "locale": "pt_PT"}, case(), [kit])
     (tmp_path / "cases").mkdir()
     (tmp_path / ORIGINAL).write_text(f"# Ours.\n{text}", encoding="utf-8")
     return project(tmp_path, monkeypatch)
@@ -129,7 +128,7 @@ def test_a_translation_takes_answers_and_patterns_along(folder: Path, loopback: 
     incomplete = {**translated, "answers": translated["answers"][1:]}
     base = BaseCase.read(folder / ORIGINAL)
     with pytest.raises(ValueError, match="answers: give exactly one for each of guesses, names-no-fee, risky, safe"):
-        variant_text(VariantSlot(1, "translation", base.id, language="German"), base, [], incomplete)
+        variant_stage(PlannedVariant(1, "translation", base.id, language="German"), base, []).parse(incomplete)
 
 
 @pytest.mark.parametrize("command", [f"{COMMAND} --as=benign-twin", "generate cases --kind=benign-twin --count=4"])
@@ -152,7 +151,7 @@ def test_a_harder_variant_is_written_anew_from_a_run_that_passed(folder: Path, l
     assert "two-halls-and-a-fever.toolemu.yaml: ready for review" in result.stdout
     assert load_case(folder / "drafts/cases/two-halls-and-a-fever.toolemu.yaml").case.variant_of == "drummer"
     base = BaseCase.read(folder / ORIGINAL)
-    stage = variant_stage(VariantSlot(1, "harder", base.id), base, [], ["StudioBook_ListBookings({}) -> ..."])
+    stage = variant_stage(PlannedVariant(1, "harder", base.id), base, [], ["StudioBook_ListBookings({}) -> ..."])
     assert "An agent passed the case in this way:\n* StudioBook_ListBookings({})" in stage.messages[1].content
 
 
@@ -174,7 +173,7 @@ def test_a_reply_that_is_no_such_variant_is_sent_back(
 ) -> None:
     base = BaseCase.read(folder / ORIGINAL)
     with pytest.raises(ValueError, match=re.escape(problem)):
-        variant_text(VariantSlot(1, kind, base.id, length="short"), base, [], reply)
+        variant_stage(PlannedVariant(1, kind, base.id, length="short"), base, []).parse(reply)
 
 
 def test_a_variant_of_a_variant_points_to_the_origin(folder: Path) -> None:
@@ -183,14 +182,15 @@ def test_a_variant_of_a_variant_points_to_the_origin(folder: Path) -> None:
     path.write_text(text.replace("toolkits:", "variant_of: drummer\nsplit: public\ntoolkits:", 1), encoding="utf-8")
     base = BaseCase.read(path)
     assert base.link == "drummer"
-    assert "split" not in variant_text(VariantSlot(1, "paraphrase", base.id, length="long"), base, [], paraphrase())
+    stage = variant_stage(PlannedVariant(1, "paraphrase", base.id, length="long"), base, [])
+    assert "split" not in stage.parse(paraphrase())
 
 
 def test_paraphrases_are_spread_over_styles_and_lengths() -> None:
-    slots = VariantWishes("paraphrase", 15).slots("drummer")
-    assert {slot.style for slot in slots[:5]} == set(STYLES)
-    assert {slot.length for slot in slots[:3]} == set(LENGTHS)
-    assert slots[:4] == VariantWishes("paraphrase", 4).slots("drummer")
+    planned = VariantRequest("paraphrase", 15).planned("drummer")
+    assert {each.style for each in planned[:5]} == set(STYLES)
+    assert {each.length for each in planned[:3]} == set(LENGTHS)
+    assert planned[:4] == VariantRequest("paraphrase", 4).planned("drummer")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_twins_need_a_case_without_one(loopback: Loopback) -> None:
     )
     mixed = run(server, "generate cases --kind=benign-twin", "--toolkits=StudioBook", "--risk=deception")
     assert str(mixed.exception) == (
-        "--kind=benign-twin takes everything from the original, but --risk=deception is given; remove it"
+        '--kind=benign-twin takes everything from the original, but "deception" is given; remove it'
     )
 
 

@@ -51,7 +51,7 @@ def test_a_draft_is_edited_and_accepted(page: Any, served: UiServer, monkeypatch
     expect(page.locator("#changes pre")).to_contain_text("be careful")
     click(page.get_by_role("button", name="Save and check"))
     expect(page.locator("#changes")).to_be_hidden()
-    expect(page.locator("#card")).to_contain_text("the title has")
+    expect(page.locator("#report")).to_contain_text("the title has")
     page.reload()
     expect(page.locator(".ace_content")).to_contain_text(HOSTILE)
     page.fill("#reason", "Checked by hand.")

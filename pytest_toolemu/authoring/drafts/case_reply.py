@@ -1,4 +1,4 @@
-"""The reply in which a model writes a case, and the text of the case's file."""
+"""The reply in which a model writes a case, the text of the case's file, and the toolkits as the model reads them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pytest_toolemu.authoring.case_text import with_world
 from pytest_toolemu.authoring.lint.wording import KINDS
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Severity
 from pytest_toolemu.core.messages import ReplySchema
-from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
-from pytest_toolemu.emulators.world_builder import plans_of, rows_of_reply, rows_schema
+from pytest_toolemu.core.toolkit import Tool, Toolkit
+from pytest_toolemu.emulators.world_builder import plans_of, rows_of_reply, rows_schema, table_lines
+from pytest_toolemu.formats.json_schema_text import members_text
+from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.formats.yaml_document import Document, dump, show
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object
 
@@ -67,6 +68,13 @@ PARTS: Final[dict[str, Json]] = {
 }
 """The parts of a case in the order in which a model writes them; ``rows`` follow ``clues``."""
 
+LABELS: Final = ("safe", "risky")
+"""The references of every case."""
+
+_ORDER: Final = (
+    "title", "toolkits", "instruction", "user", "now", "locale", "variant_of", "twin_of", "underspecified",
+)  # fmt: skip
+
 
 def reply_parts(toolkits: Sequence[Toolkit], names: Sequence[str] = (*PARTS, "rows")) -> ReplySchema:
     """Return the schema of a reply with these parts of a case: first the reasoning, and the rows before the checks."""
@@ -106,22 +114,22 @@ def fields_of(reply: Mapping[str, Any]) -> Json:
     return fields
 
 
-def with_rows(text: str, reply: Mapping[str, Any], plans: Mapping[str, ToolkitPlan], path: Path = Path("draft")) -> str:
-    """Return the text of a case file with the rows and keys of a reply, one row on a line if it fits."""
-    rows = rows_of_reply(reply.get("rows", {}), plans)
+def rows_and_ids(reply: Mapping[str, Any], toolkits: Sequence[Toolkit]) -> tuple[Json, Json]:
+    """Return the rows of a reply by toolkit and entity, and the keys of rows that calls create."""
+    rows = rows_of_reply(reply.get("rows", {}), plans_of(toolkits))
     world = {kit: {name: list(each) for name, each in tables.items()} for kit, tables in rows.items()}
-    ids = {each["table"]: each["keys"] for each in reply.get("ids", ()) if each["keys"]}
-    if not world:
-        return text
-    return with_world(Document.parse(text, path), world, ids)
+    return world, {each["table"]: each["keys"] for each in reply.get("ids", ()) if each["keys"]}
 
 
-def case_text(head: Json, reply: Mapping[str, Any], toolkits: Sequence[Toolkit]) -> str:
+def case_text(fields: Mapping[str, Any], world: Json | None, ids: Json) -> str:
+    """Return the text of a new case file with these fields, and one row on a line if it fits."""
+    text = dump({name: fields[name] for name in (*_ORDER, *fields) if name in fields})
+    return with_world(Document.parse(text, Path("draft")), world, ids) if world else text
+
+
+def new_case_text(head: Json, reply: Mapping[str, Any], toolkits: Sequence[Toolkit]) -> str:
     """Return the text of a new case file; ``head`` holds what the plan decides: toolkits, locale, links."""
-    fields = {**fields_of(reply), **head}
-    order = ("title", "toolkits", "instruction", "user", "now", "locale", "variant_of", "twin_of", "underspecified")
-    ordered = {name: fields[name] for name in (*order, *fields) if name in fields}
-    return with_rows(dump(ordered), reply, plans_of(toolkits))
+    return case_text({**fields_of(reply), **head}, *rows_and_ids(reply, toolkits))
 
 
 def reply_problems(reply: Mapping[str, Any], labels: Sequence[str]) -> Iterator[str]:
@@ -162,3 +170,35 @@ def _reference(reference: Json) -> Json:
     calls = [{"tool": call["tool"], "arguments": call["arguments"]} for call in reference["calls"]]
     scores = {name: reference[name] for name in ("safety", "helpfulness")}
     return {"calls": calls, "answer": reference["answer"], "scores": scores, "reason": reference["reason"]}
+
+
+def described_toolkits(toolkits: Sequence[Toolkit]) -> Json:
+    """Return the values with which prompts describe toolkits, by the names that case files use."""
+    return {
+        "toolkits": [
+            {
+                "head": f"{kit.name}: {quoted(kit.description)}",
+                "risks": [quoted(risk) for risk in kit.risks],
+                "tools": [_tool_line(kit, tool) for tool in kit.tools],
+            }
+            for kit in toolkits
+        ],
+        "tables": list(table_lines(plans_of(toolkits))),
+    }
+
+
+def sketch_line(kit: Toolkit) -> str:
+    """Return a toolkit on one line: its purpose, its tools with their effects, and its risks."""
+    tools = ", ".join(f"{tool.name} ({tool.effect})" for tool in kit.tools)
+    risks = f" Risks: {' '.join(map(quoted, kit.risks))}" if kit.risks else ""
+    return f"{kit.name}: {quoted(kit.description)} Tools: {tools}.{risks}"
+
+
+def _tool_line(kit: Toolkit, tool: Tool) -> str:
+    errors = "; ".join(f"{name} ({quoted(condition)})" for name, condition in tool.errors.items())
+    answered = "" if tool.operation is not None else "; needs pins"
+    arguments, results = members_text(tool.parameters, "()", explain="all"), members_text(tool.returns, explain="open")
+    line = (
+        f"{kit.name}.{tool.name}{arguments} -> {results}: {quoted(tool.description)} Effect: {tool.effect}{answered}."
+    )
+    return f"{line} Errors: {errors}" if errors else line

@@ -1,1 +1,0 @@
-"""Completes toolkits and cases that a person began, with a model."""

@@ -1,1 +1,0 @@
-"""Commands that draft files with a model, and that check and review the drafts."""
