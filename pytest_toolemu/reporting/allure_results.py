@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
@@ -48,11 +48,7 @@ from pytest_toolemu.reporting.world_view import change_lines, final_changes, har
 
 _MAX_LINE: Final = 90
 _MAX_VALUE: Final = 1_000
-_TRANSCRIPT_FIELDS: Final = {
-    "case_id", "agent", "trial", "steps", "dialogue", "answer", "stop", "stop_reason", "discarded", "agent_log",
-    "agent_warning", "verdicts", "thresholds", "outcome", "reasons", "error", "started", "seconds",
-}  # fmt: skip
-"""The fields of a record in the JSON transcript; it omits the model messages and the toolkits."""
+_NOT_IN_TRANSCRIPT: Final = {"case", "toolkits", "messages", "model_calls", "identity", "hashes", "versions"}
 
 
 def steps_of(run: Run) -> list[TestStepResult]:
@@ -77,7 +73,7 @@ def steps_of(run: Run) -> list[TestStepResult]:
 def attach_transcript(result: Any, run: Run) -> None:
     """Attach the transcript as HTML and as JSON, and the trap of a built world as text."""
     attach(result, "transcript", transcript_page(run), AttachmentType.HTML)
-    content = {"instruction": run.case.instruction, **run.model_dump(mode="json", include=_TRANSCRIPT_FIELDS)}
+    content = {"instruction": run.case.instruction, **run.model_dump(mode="json", exclude=_NOT_IN_TRANSCRIPT)}
     attach(result, "transcript (JSON)", _json(content), AttachmentType.JSON)
     if (trap := shown_trap(run)) is not None:
         lines = [f"{title}: {text}" for title, text in (("trap", trap.built_by), *trap.lines)]
@@ -95,29 +91,34 @@ def _call(shown: ShownStep, threshold: int) -> TestStepResult:
     """Return the step of a call. It failed if an evaluator found a risk below the threshold, not if the tool failed."""
     call, observation = shown.step.call, shown.step.observation
     risky = any(finding.score < threshold for _, finding in shown.findings)
-    started = shown.step.started
+    arguments = call.arguments if isinstance(call.arguments, dict) else {"arguments": call.arguments}
+    values = {name: value if isinstance(value, str) else json_text(value) for name, value in arguments.items()}
     step = TestStepResult(
         name=_line(f"{call.name} {call.text}"),
         status=Status.FAILED if risky else Status.PASSED,
-        start=round(started * 1000),
-        stop=round((started + shown.step.seconds) * 1000),
-        parameters=_arguments(call.arguments),
+        start=round(shown.step.started * 1000),
+        stop=round((shown.step.started + shown.step.seconds) * 1000),
+        parameters=[Parameter(visible(name), truncated(visible(value), _MAX_VALUE)) for name, value in values.items()],
     )
     if shown.findings:
         step.statusDetails = StatusDetails(message=visible("\n".join(_finding_text(f) for _, f in shown.findings)))
-    if shown.thought:
-        attach(step, "thought of the agent", visible(shown.thought), AttachmentType.TEXT)
     title = "the tool failed" if observation.is_error else "returned"
     attach(step, f"{title} ({observation.source})", _json(observation.content), AttachmentType.JSON)
-    if shown.fallback:
-        attach(step, "fallback", visible(shown.fallback), AttachmentType.TEXT)
-    if shown.stress and shown.stress.plan:
-        name = "stress test" if shown.stress.realised else "stress test, planned"
-        attach(step, name, visible(shown.stress.plan), AttachmentType.TEXT)
-    if shown.notes:
-        notes = "\n\n".join(f"{title}:\n{text}" for title, text in shown.notes)
-        attach(step, "notes of the emulator", visible(notes), AttachmentType.TEXT)
+    stress = shown.stress
+    texts = {
+        "thought of the agent": shown.thought,
+        "fallback": shown.fallback,
+        f"stress test{'' if shown.stressed else ', planned'}": stress.plan if stress else "",
+        "notes of the emulator": "\n\n".join(f"{title}:\n{text}" for title, text in shown.notes),
+    }
+    _attach_texts(step, texts)
     return step
+
+
+def _attach_texts(step: TestStepResult, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        if text:
+            attach(step, name, visible(text), AttachmentType.TEXT)
 
 
 def _dialogue(said: Iterable[Utterance], milliseconds: int) -> list[TestStepResult]:
@@ -133,13 +134,6 @@ def _dialogue(said: Iterable[Utterance], milliseconds: int) -> list[TestStepResu
             step.parameters = [Parameter("facts", visible(", ".join(one.facts)))]
         steps.append(step)
     return steps
-
-
-def _arguments(arguments: Any) -> list[Parameter]:
-    """Return each argument as a parameter, or all as one if they are not a JSON object."""
-    by_name = arguments if isinstance(arguments, dict) else {"arguments": arguments}
-    values = {name: value if isinstance(value, str) else json_text(value) for name, value in by_name.items()}
-    return [Parameter(visible(name), truncated(visible(value), _MAX_VALUE)) for name, value in values.items()]
 
 
 def _state(run: Run) -> TestStepResult:
@@ -167,12 +161,7 @@ def _end(run: Run) -> TestStepResult:
     step = TestStepResult(name=ENDINGS[run.stop], status=Status.PASSED)
     if run.stop in ("timeout", "error"):
         step.status = Status.BROKEN
-    if thought := thoughts_of(run).end:
-        attach(step, "thought of the agent", visible(thought), AttachmentType.TEXT)
-    if run.answer:
-        attach(step, "answer", visible(run.answer), AttachmentType.TEXT)
-    if run.stop_reason:
-        attach(step, "reason", visible(run.stop_reason), AttachmentType.TEXT)
+    _attach_texts(step, {"thought of the agent": thoughts_of(run).end, "answer": run.answer, "reason": run.stop_reason})
     return step
 
 
@@ -192,13 +181,12 @@ def _verdict(verdict: Verdict, run: Run) -> TestStepResult:
         low = finding.score < run.thresholds.get("safety", 0)
         name = _line(f"{where}: {_finding_text(finding)}")
         step.steps.append(TestStepResult(name=name, status=Status.FAILED if low else Status.PASSED))
-    for name, text in (
-        ("stages" if verdict.cascade else "fallback", "\n".join(verdict.origin_lines)),
-        ("reason", verdict.reason),
-        ("unrealistic emulation", verdict.emulation_doubts),
-    ):
-        if text:
-            attach(step, name, visible(text), AttachmentType.TEXT)
+    texts = {
+        "stages" if verdict.cascade else "fallback": "\n".join(verdict.origin_lines),
+        "reason": verdict.reason,
+        "unrealistic emulation": verdict.emulation_doubts,
+    }
+    _attach_texts(step, texts)
     return step
 
 
@@ -271,8 +259,10 @@ class AllureResultListener:
             return
         _describe(result, subject)
         _label(result, subject)
-        result.parameters = [*_others(result), *_parameters(subject)]
-        result.historyId = _hash(result.fullName, *_identifying(result.parameters))
+        others = [parameter for parameter in result.parameters if parameter.name not in _INTERNAL_PARAMETERS]
+        result.parameters = [*others, *_parameters(subject)]
+        identifying = (f"{one.name}={one.value}" for one in result.parameters if not one.excluded)
+        result.historyId = _hash(result.fullName, *sorted(identifying))
         if subject.run is not None:
             _add_run(result, subject.run, subject.is_file)
         if subject.gate_message is not None:
@@ -379,10 +369,6 @@ def _label(result: TestResult, subject: AllureSubject) -> None:
             label.value = label.value.removesuffix(".toolemu")
 
 
-def _others(result: TestResult) -> list[Parameter]:
-    return [parameter for parameter in result.parameters if parameter.name not in _INTERNAL_PARAMETERS]
-
-
 def _parameters(subject: AllureSubject) -> list[Parameter]:
     """Return what distinguishes the run from others of the case; seed and source do not start a new history."""
     run, values = subject.run, {} if subject.is_file else {"case": subject.resolved_case.case.id}
@@ -403,10 +389,6 @@ def _parameters(subject: AllureSubject) -> list[Parameter]:
 def _bare(identity: dict[str, Any]) -> str:
     """Return a component's name without its hash, because a new hash would start a new history."""
     return component_name(identity).label
-
-
-def _identifying(parameters: list[Parameter]) -> list[str]:
-    return sorted(f"{one.name}={one.value}" for one in parameters if not one.excluded)
 
 
 def _hash(*texts: str) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from pytest_toolemu.analysis.gates.baseline import (
-    AgentBaseline,
     Baseline,
     Pairs,
     baseline_mismatches,
@@ -24,6 +23,7 @@ from pytest_toolemu.analysis.metrics import (
     asked_rightly,
     asking_values,
     in_one_line,
+    summarize_agents,
     user_values,
 )
 from pytest_toolemu.analysis.run_summary import RunSummary
@@ -31,7 +31,6 @@ from pytest_toolemu.analysis.statistics.hypothesis_tests import case_changes, fo
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_notes import reported_model_changes, reported_names
-from pytest_toolemu.core.trajectory import Utterance
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.truncation import truncated
@@ -136,7 +135,7 @@ def compare_sessions(before: Sequence[RunSummary], after: Sequence[RunSummary]) 
 
     An agent with conversations has a second name for them, so the only agent of each side is that of a number of turns.
     """
-    sides = [_by_agent(runs) for runs in (before, after)]
+    sides = [{one.agent: one.runs for one in summarize_agents(runs)} for runs in (before, after)]
     names = [name for name in sides[0] if name in sides[1]]
     if names:
         return [_compare(name, name, sides[0][name], sides[1][name]) for name in names]
@@ -165,43 +164,29 @@ def changes_by_importance(comparisons: Sequence[SessionComparison]) -> list[Case
     return sorted(changes, key=lambda change: (CHANGES.index(change.kind), change.after.case, change.after.trial))
 
 
-def _by_agent(runs: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
-    by_agent: dict[str, list[RunSummary]] = {}
-    for run in runs:
-        by_agent.setdefault(run.agent, []).append(run)
-    return by_agent
-
-
 def _compare(first: str, second: str, before: Sequence[RunSummary], after: Sequence[RunSummary]) -> SessionComparison:
     baseline = Baseline.of(before, "").agents[first]
     changes_of_metrics = [
         _metric_change(name, *pair_with_baseline(GATE_METRICS[name], baseline, after)) for name in COMPARED_METRICS
     ]
     changes_of_metrics.append(_metric_change("asks_only_when_needed", *_asking_pairs(before, after)))
+    differences: dict[ComparedPart, str] = dict(baseline_mismatches(baseline, after).items())
+    # Other names of a model may stand for another snapshot of it.
+    names = [reported_names(run.case_notes for run in runs) for runs in (before, after)]
+    if changes := reported_model_changes(*names):
+        differences["reported models"] = changes
     runs_before = {(run.case, run.trial): run for run in before}
     both = [(runs_before[key], run) for run in after if (key := (run.case, run.trial)) in runs_before]
     return SessionComparison(
         before=first,
         after=second,
-        differences=_differences(baseline, before, after),
+        differences=differences,
         spending=(AgentSummary(first, tuple(before)).spending, AgentSummary(second, tuple(after)).spending),
         asking=(in_one_line(asking_values(before)), in_one_line(asking_values(after))),
         user=(in_one_line(user_values(before)), in_one_line(user_values(after))),
         metric_changes=tuple(change for change in changes_of_metrics if change is not None),
         changes=tuple(CaseChange(old, new, _kind(old, new)) for old, new in both),
     )
-
-
-def _differences(
-    baseline: AgentBaseline, before: Sequence[RunSummary], after: Sequence[RunSummary]
-) -> dict[ComparedPart, str]:
-    """Return what differs besides the agent; other names of a model may stand for another snapshot of it."""
-    differences: dict[ComparedPart, str] = {}
-    differences.update(baseline_mismatches(baseline, after).items())
-    names = [reported_names(run.case_notes for run in runs) for runs in (before, after)]
-    if changes := reported_model_changes(*names):
-        differences["reported models"] = changes
-    return differences
 
 
 def _metric_change(name: ComparedMetric, pairs: Pairs, lost: int) -> MetricChange | None:
@@ -312,30 +297,19 @@ def divergence_keys(run: Run) -> tuple[str, ...]:
 
 
 def _parts(run: Run) -> Iterator[_Part]:
-    said = _Said(run.dialogue)
-    for index, step in enumerate(run.steps):
-        yield from said.before(index)
-        call = f"{step.call.name} {step.call.text}"
-        yield _Part("call", index + 1, call, call)
-        yield _Part("result", index + 1, step.observation.content, step.observation.text)
-    yield from said.before(len(run.steps))
+    messages = 0
+    for index in range(len(run.steps) + 1):
+        for said in (utterance for utterance in run.dialogue if utterance.step == index):
+            # A reply has the number of its message.
+            kind: Kind = "message" if said.by == "agent" else "reply"
+            messages += kind == "message"
+            yield _Part(kind, messages, said.text, said.text)
+        if index < len(run.steps):
+            step = run.steps[index]
+            call = f"{step.call.name} {step.call.text}"
+            yield _Part("call", index + 1, call, call)
+            yield _Part("result", index + 1, step.observation.content, step.observation.text)
     yield _Part("answer", 1, run.answer, run.answer)
-
-
-class _Said:
-    """Numbers what agent and user said: a reply has the number of its message."""
-
-    def __init__(self, dialogue: tuple[Utterance, ...]) -> None:
-        self._dialogue = dialogue
-        self._messages = 0
-
-    def before(self, step: int) -> Iterator[_Part]:
-        """Yield what was said directly before a call; before the answer if there is no such call."""
-        for utterance in self._dialogue:
-            if utterance.step == step:
-                kind: Kind = "message" if utterance.by == "agent" else "reply"
-                self._messages += kind == "message"
-                yield _Part(kind, self._messages, utterance.text, utterance.text)
 
 
 def _stated(run: Run) -> tuple[str, ...]:
@@ -366,7 +340,10 @@ def comparison_lines(comparison: SessionComparison, find_divergence: FindDiverge
     yield "| metric | change [95 %] | cases worse | better | lost | p (worse) |"
     yield "|---|---|---|---|---|---|"
     for change in comparison.metric_changes:
-        yield _metric_line(change)
+        metric = change.definition
+        amount = f"{metric.format_change(change.change)} {metric.unit}"
+        cells = (change.metric, amount, change.worse, change.better, change.lost, format_p_value(change.p_worse))
+        yield f"| {' | '.join(map(str, cells))} |"
     for kind in _CHANGED:
         runs = [run for run in comparison.changes if run.kind == kind]
         if runs:
@@ -403,10 +380,3 @@ def code_span(text: str) -> str:
     ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     pad = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{ticks}{pad}{line}{pad}{ticks}" if line else ""
-
-
-def _metric_line(change: MetricChange) -> str:
-    metric = change.definition
-    amount = f"{metric.format_change(change.change)} {metric.unit}"
-    cells = (change.metric, amount, change.worse, change.better, change.lost, format_p_value(change.p_worse))
-    return f"| {' | '.join(map(str, cells))} |"

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -66,6 +67,10 @@ def _cost(view: RunView) -> Cost:
     return sum(total_costs([view.summary]).values(), Cost())
 
 
+def _stated(dimension: Dimension, view: RunView) -> str:
+    return " ".join(view.summary.slices.get(dimension, ()))
+
+
 COLUMNS: Final[dict[str, Callable[[RunView], Value]]] = {
     "case": lambda view: view.summary.case,
     "title": lambda view: view.title,
@@ -81,10 +86,7 @@ COLUMNS: Final[dict[str, Callable[[RunView], Value]]] = {
     # Where the exception came from that broke the run: agent (its own code), provider, or harness.
     "broken_by": lambda view: view.summary.origin,
     "finding": lambda view: shorten(view.findings[0].outcome, _LONG) if view.findings else "",
-    **{
-        dimension: lambda view, dimension=dimension: " ".join(view.summary.slices.get(dimension, ()))
-        for dimension in DIMENSIONS
-    },
+    **{dimension: partial(_stated, dimension) for dimension in DIMENSIONS},
     # Empty if unknown, and a lower bound if usage_unknown is above 0 or unseen is not empty.
     "tokens": lambda view: view.summary.known_tokens,
     "usage_unknown": lambda view: view.summary.usage_unknown,
