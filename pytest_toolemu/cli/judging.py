@@ -21,8 +21,8 @@ from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import in_log
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.cascade_use import CascadeUse
     from pytest_toolemu.analysis.rejudge import CurrentCases
+    from pytest_toolemu.analysis.run_summary import CascadeUse
     from pytest_toolemu.components import Components
     from pytest_toolemu.core.case_vocabulary import Metric
     from pytest_toolemu.core.run import Run
@@ -391,7 +391,7 @@ def judge(
 
 def _print_results(results: list[_JudgedRun], current_cases: CurrentCases | None) -> None:
     """Print the new outcomes, and what is notable about the judging."""
-    from pytest_toolemu.analysis.cascade_use import cascade_totals
+    from pytest_toolemu.analysis.run_summary import cascade_totals
     from pytest_toolemu.core.run_notes import note_lines
 
     counts = sorted(Counter(run.outcome for run in results).items())
@@ -453,8 +453,8 @@ async def _judge_run(
     path: Path, store: RunStore, judges: Judges, *, how: Rejudging, timeout: float, prices: Prices
 ) -> _JudgedRun:
     """Judge one run and store the new record."""
-    from pytest_toolemu.analysis.cascade_use import cascade_uses
     from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, key_again, rejudge, required_scores
+    from pytest_toolemu.analysis.run_summary import cascade_uses
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.core.run_notes import notes_of
     from pytest_toolemu.core.verdict import PASSING

@@ -39,12 +39,16 @@ from pytest_toolemu.reporting.transcript import (
     ENDINGS,
     ShownStep,
     case_html,
+    change_lines,
+    final_changes,
+    harm,
     pretty_json,
     said_before,
     shown_steps,
+    shown_trap,
     transcript_page,
+    value_lines,
 )
-from pytest_toolemu.reporting.world_view import change_lines, final_changes, harm, shown_trap, value_lines
 
 _MAX_LINE: Final = 90
 _MAX_VALUE: Final = 1_000

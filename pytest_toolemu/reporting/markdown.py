@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.analysis.cascade_use import cascade_totals
 from pytest_toolemu.analysis.metrics import NO_VALUE, SCORED, AgentSummary, asking_values, in_one_line, user_values
+from pytest_toolemu.analysis.run_summary import cascade_totals
 from pytest_toolemu.core.run_notes import note_lines
 from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.formats.redaction import redact

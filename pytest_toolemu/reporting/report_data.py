@@ -13,9 +13,8 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_toolemu.analysis.cascade_use import cascade_totals
 from pytest_toolemu.analysis.metrics import AgentSummary, spending_text, summarize_agents
-from pytest_toolemu.analysis.run_summary import RunSummary, judges_of, origins
+from pytest_toolemu.analysis.run_summary import RunSummary, cascade_totals, judges_of, origins
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run

@@ -11,9 +11,8 @@ from json import dumps
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from pytest_toolemu.analysis.cascade_use import CascadeTotal, cascade_totals
 from pytest_toolemu.analysis.metrics import SCORED, AgentSummary, asking_values, total_costs, user_counts
-from pytest_toolemu.analysis.run_summary import DIMENSIONS, Dimension, slices
+from pytest_toolemu.analysis.run_summary import DIMENSIONS, CascadeTotal, Dimension, cascade_totals, slices
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.formats.files.atomic_write import write_json_text
 from pytest_toolemu.formats.visible_text import visible

@@ -13,8 +13,17 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Utterance
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.visible_text import in_log
-from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, said_before, shorten, shown_steps
-from pytest_toolemu.reporting.world_view import change_lines, final_changes, initial_tables, shown_trap
+from pytest_toolemu.reporting.transcript import (
+    ENDINGS,
+    ShownStep,
+    change_lines,
+    final_changes,
+    initial_tables,
+    said_before,
+    shorten,
+    shown_steps,
+    shown_trap,
+)
 
 _MAX_LINES: Final = 40
 _MAX_TEXT: Final = 8_000

@@ -18,8 +18,7 @@ from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.core.messages import Message, ModelCall
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_values
-from pytest_toolemu.reporting.world_view import final_tables
+from pytest_toolemu.reporting.transcript import MAX_TEXT, final_tables, transcript_values
 from pytest_toolemu.sessions.live_session import LiveSession
 from pytest_toolemu.sessions.reader import prices_of, summarize_run
 from pytest_toolemu.sessions.store import item_mark, mark_of, record_text

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from benchmarks.doubt import rows
-from pytest_toolemu.analysis.cascade_use import cascade_totals, cascade_uses
 from pytest_toolemu.analysis.cost_estimate import estimate_judging
 from pytest_toolemu.analysis.rejudge import rejudge
-from pytest_toolemu.analysis.run_summary import RunSummary, summary_of
+from pytest_toolemu.analysis.run_summary import RunSummary, cascade_totals, cascade_uses, summary_of
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.run import Run

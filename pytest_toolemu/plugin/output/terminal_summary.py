@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, calibration_line
-from pytest_toolemu.analysis.cascade_use import cascade_totals
 from pytest_toolemu.analysis.metrics import AgentSummary, spending_text, summarize_agents, worst_runs
-from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, judges_of, origins
+from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, cascade_totals, judges_of, origins
 from pytest_toolemu.core.run_notes import note_lines
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.truncation import truncated

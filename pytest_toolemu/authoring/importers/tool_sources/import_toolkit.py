@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.tool_sources.imported_toolkit import selected, toolkit_of
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedToolkit
-from pytest_toolemu.authoring.importers.tool_sources.toolkit_text import toolkit_name, write_toolkit
 from pytest_toolemu.authoring.importers.tool_sources.tool_effects import tool_names
+from pytest_toolemu.authoring.importers.tool_sources.toolkit_text import toolkit_name, write_toolkit
 from pytest_toolemu.core.toolkit import SUFFIX
 
 _PARTS: Final = ("call_as", "description", "parameters", "returns", "errors", "effect")

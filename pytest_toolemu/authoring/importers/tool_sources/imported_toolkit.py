@@ -10,8 +10,7 @@ from typing import Any, Final
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
 from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.importers.tool_sources.schema_converter import SchemaConverter
-from pytest_toolemu.authoring.importers.tool_sources.tool_effects import guessed_effect
-from pytest_toolemu.authoring.importers.tool_sources.tool_effects import tool_names
+from pytest_toolemu.authoring.importers.tool_sources.tool_effects import guessed_effect, tool_names
 from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME, provider_name
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.errors import UsageError

@@ -6,8 +6,6 @@ What the trace does not say is inferred, and listed in ``inferred``.
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterable
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
