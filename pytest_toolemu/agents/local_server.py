@@ -114,21 +114,18 @@ class LocalServer:
     async def open_port(self, port: int, trace: str, tools: ServedTools) -> FixedPort:
         """Serve tools at a port as soon as it is free, or beside the other cases of this process with a trace."""
         deadline = monotonic() + _MAX_SECONDS
-        while not (trace and port in self._ports):
+        while (fixed := self._ports.get(port) if trace else None) is None:
             try:
-                listener = socket.create_server((_HOST, port))
+                fixed = FixedPort(port, socket.create_server((_HOST, port)))
+                break
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or monotonic() > deadline:
                     raise UsageError(f"port {port} (tools_port) cannot be used: {error.strerror}") from None
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                opened = FixedPort(port, listener)
-                if not trace:
-                    opened.cases[trace] = tools
-                    return opened
-                self._ports[port] = opened
-        self._ports[port].cases[trace] = tools
-        return self._ports[port]
+            await asyncio.sleep(_RETRY_SECONDS)
+        if trace:
+            self._ports[port] = fixed
+        fixed.cases[trace] = tools
+        return fixed
 
     async def close_port(self, fixed: FixedPort, trace: str) -> None:
         """End a case at a port. With the last one, free the port."""
