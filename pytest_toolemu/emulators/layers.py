@@ -58,19 +58,14 @@ class ValidatedEmulator(WrapperEmulator):
         if call.tool is None or call.name not in tools:
             return failure(f"{DEFAULT_ERROR}: there is no tool {show(call.name)}; {_suggestion(call.name, tools)}")
         tool = tools[call.name]
-        if problems := _problems(tool, call.arguments):
-            return failure(f"{_error_name(tool)}: {'; '.join(problems)}")
+        if isinstance(call.arguments, dict):
+            problems = tool.argument_schema.violations(call.arguments)
+        else:
+            problems = [f"the arguments must be one JSON object, and {show(call.arguments)} is none"]
+        if problems:
+            error = next((name for name in tool.errors if _VALIDATION_ERROR.fullmatch(name)), DEFAULT_ERROR)
+            return failure(f"{error}: {'; '.join(problems)}")
         return await self.next(call, trajectory)
-
-
-def _problems(tool: Tool, arguments: Any) -> list[str]:
-    if not isinstance(arguments, dict):
-        return [f"the arguments must be one JSON object, and {show(arguments)} is none"]
-    return tool.argument_schema.violations(arguments)
-
-
-def _error_name(tool: Tool) -> str:
-    return next((name for name in tool.errors if _VALIDATION_ERROR.fullmatch(name)), DEFAULT_ERROR)
 
 
 def _suggestion(name: str, tools: Iterable[str]) -> str:
