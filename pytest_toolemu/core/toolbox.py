@@ -110,10 +110,10 @@ class Toolbox:
         self._last_words: dict[str, Utterance] = {}
         self._has_reported_usage = False
         self._context: CallContext | None = None
+        # The exception that ended the turn from inside a call. An agent may catch it and continue, so it is kept.
         self.turn_error: BaseException | None = None
-        """The exception that ended the turn from inside a call. An agent may catch it and continue, so it is kept."""
+        # Set once ``turn_error`` is. An agent that continues anyway is canceled a moment later.
         self.stopped = asyncio.Event()
-        """Set once ``turn_error`` is. An agent that continues anyway is canceled a moment later."""
         self._tool_names = {
             name: f"{kit.name}.{tool.name}" for name, kit, tool in callable_tools(trajectory.resolved_case.toolkits)
         }
@@ -477,8 +477,8 @@ class BlockingToolbox:
     """
 
     def __init__(self, toolbox: Toolbox) -> None:
+        # The same tools for code that awaits. It may do so on any event loop, for example that of a framework.
         self.awaitable = toolbox
-        """The same tools for code that awaits. It may do so on any event loop, for example that of a framework."""
         self._context = toolbox.settle()
         self.resolved_case = toolbox.resolved_case
         self.tools = toolbox.tools

@@ -32,10 +32,10 @@ class CaseAttempts:
 
     def __init__(self, queue: CaseQueue, cutoff: FailureCutoff) -> None:
         self.counts = CaseCounts()
+        # Whether no case is run again any more
         self.is_stopped = False
-        """Whether no case is run again any more."""
+        # The cases that are not completed and will probably be resumed
         self.expected_to_resume: set[int] = set()
-        """The cases that are not completed and will probably be resumed."""
         self._queue = queue
         self._case = queue.case
         self._cutoff = cutoff
@@ -355,8 +355,8 @@ class FailureCutoff:
     """
 
     def __init__(self, maxfail: int) -> None:
+        # The item whose failure ends the session; None while too few have failed
         self.index: int | None = None
-        """The item whose failure ends the session; None while too few have failed."""
         self._maxfail = maxfail
         self._failed: set[int] = set()
         # Cases that have failed and whose record is still being written. A worker that dies now takes the failure with

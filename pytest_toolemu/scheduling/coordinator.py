@@ -44,8 +44,8 @@ class Coordinator:
         self.cutoff = FailureCutoff(maxfail)
         self.total = 0
         self.notices: list[str] = []
+        # Worlds that are to be built before the first case: case files, with the numbers of worlds
         self.missing_worlds: set[tuple[str, int]] = set()
-        """Worlds that are to be built before the first case: case files, with the numbers of worlds."""
         self._is_started = False
         self._concurrency = concurrency
         self._queue = CaseQueue(self.cutoff.matters)

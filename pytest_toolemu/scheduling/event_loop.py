@@ -41,8 +41,8 @@ class CaseLoop:
         self._start_lock = threading.Lock()
         self._builder = _DaemonThreads("toolemu-apart", 1)
         self._writers = _DaemonThreads("toolemu-write", _WRITERS)
+        # After ``close``: the tasks that it canceled, and where the loop is blocked if it could not
         self.leftovers: list[str] = []
-        """After ``close``: the tasks that it canceled, and where the loop is blocked if it could not."""
 
     def on_close(self, cleanup: Callable[[], Awaitable[None]]) -> None:
         """Run this on the loop before it ends, after all tasks."""

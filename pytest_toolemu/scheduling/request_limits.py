@@ -188,8 +188,8 @@ class CircuitBreaker:
     """Counts failures per key: a rate-limit key, or an agent that calls a provider with a client of its own."""
 
     def __init__(self, limit: int = LIMIT) -> None:
+        # The keys that may not be used any more, each with the reason. A key never leaves this state.
         self.open: dict[str, str] = {}
-        """The keys that may not be used any more, each with the reason. A key never leaves this state."""
         self._limit = limit
         self._failures: dict[str, tuple[str, int]] = {}
 

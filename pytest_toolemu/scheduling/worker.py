@@ -314,10 +314,10 @@ class PermitClient:
         self._send = send
         self._replies: dict[int, asyncio.Future[None]] = {}
         self._tickets = itertools.count(1)
+        # Why no more requests are sent; empty while they are
         self.halted = ""
-        """Why no more requests are sent; empty while they are."""
+        # The keys for which the circuit breaker is open, each with the reason
         self.closed: dict[str, str] = {}
-        """The keys for which the circuit breaker is open, each with the reason."""
 
     async def acquire(self, key: str) -> int:
         """Wait for a permit to send a request, and return its ticket for ``release``.

@@ -56,8 +56,8 @@ class Database(sqlite3.Connection):
         self._is_in_function = False
         self.impossible_dates: list[str] = []
         self._knows_own_tables = False
+        # What the functions of ``add_function`` return at present, by their names
         self.functions: dict[str, Callable[[Any], Any]] = {}
-        """What the functions of ``add_function`` return at present, by their names."""
         self.row_factory = sqlite3.Row
         for name, (arity, function) in FUNCTIONS.items():
             self.create_function(name, arity, function, deterministic=True)
