@@ -76,13 +76,9 @@ def _reference_problems(resolved_case: ResolvedCase) -> list[tuple[Loc, str]]:
         for label in case.unlabeled
         if label in case.references
     ]
-    return [*problems, *_label_problems(case), *conversation_problems(case), *_conversation_label_problems(case)]
-
-
-def _conversation_label_problems(case: Case) -> Iterator[tuple[Loc, str]]:
     if case.conversation is not None:
-        for loc, problem in _label_problems(case.in_conversation):
-            yield ("conversation", *loc), problem
+        problems += [(("conversation", *loc), text) for loc, text in _label_problems(case.in_conversation)]
+    return [*problems, *_label_problems(case), *conversation_problems(case)]
 
 
 def _label_problems(case: Case) -> Iterator[tuple[Loc, str]]:
