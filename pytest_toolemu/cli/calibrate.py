@@ -20,7 +20,7 @@ from pytest_toolemu.cli.judging import (
     JudgingCommand,
     judged_sessions,
 )
-from pytest_toolemu.cli.session_folders import OptionalSessions, Sessions, note_repeated
+from pytest_toolemu.cli.session_folders import OptionalSessions, Sessions, note_superseded
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import in_log, visible
@@ -232,7 +232,7 @@ def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
 
     if not (sessions and labels):
         raise UsageError("both runs and labels are needed; name the sessions, and their label files with --labels")
-    note_repeated(sessions)
+    note_superseded(sessions)
     all_labels = read_labels(labels)
     reject_ambiguous(all_labels, (path for folder in sessions for path in sorted(folder.glob(RUNS))))
     labeled, unmatched = match_labels(all_labels, run_files(sessions))

@@ -195,7 +195,12 @@ class JudgingCommand:
         cls, name: str, settings: Settings, sessions: Sequence[Path], batch: bool, *content: object
     ) -> JudgingCommand:
         """Return the command; with ``batch``, it asks judges in batches."""
-        return cls(name, settings, list(sessions), content, _new_batches(settings) if batch else None)
+        from pytest_toolemu.models.batch_queue import Batches
+        from pytest_toolemu.scheduling.budget import Budget
+
+        budget = Budget(settings.budget_usd, settings.budget_tokens)
+        batches = Batches(budget, lambda line: err.print(in_log(line))) if batch else None
+        return cls(name, settings, list(sessions), content, batches)
 
     def execute(self, work: Callable[[Judges], Awaitable[T]]) -> T:
         """Create the judges, and run ``work`` with them. After Ctrl-C, say how to continue with the batches."""
@@ -212,7 +217,12 @@ class JudgingCommand:
         except KeyboardInterrupt:
             if batches is None or batches.opened is None:
                 raise
-            err.print(_interruption(batches))
+            journal = batches.journal
+            sent = ", ".join(each.batch for each in journal.batches if each.status == "sent")
+            err.print(
+                f"interrupted; run the same command again to continue with the batches of {journal.folder}; nothing is "
+                f"sent twice{f'; the provider charges for {sent}' if sent else ''}"
+            )
             raise typer.Exit(INTERRUPTED) from None
         finally:
             if batches is not None and batches.opened is not None:
@@ -245,18 +255,26 @@ class JudgingCommand:
                     "or name another folder with --to"
                 )
             return new_store(self.settings, self.sessions, judges, how)
-        from pytest_toolemu.models.batch_journal import BatchJournal
+        from pytest_toolemu.models.batch_journal import STATE, BatchJournal
 
         command = self._hash(judges, how)
-        how = replace(how, to=how.to or self._unfinished_folder(command))
-        store = new_store(self.settings, self.sessions, judges, how)
+        folders = [path.parent for path in sorted(Path(self.settings.run_dir).glob(f"2*-*/{STATE}"), reverse=True)]
+        unfinished = ((folder, _unfinished(folder)) for folder in folders)
+        interrupted = next((folder for folder, state in unfinished if state and state.command == command), None)
+        store = new_store(self.settings, self.sessions, judges, replace(how, to=how.to or interrupted))
         self.batches.opened = BatchJournal.open(store.folder, command)
         return store
 
     async def run(self, jobs: Sequence[tuple[str, Job[T]]]) -> list[T]:
         """Return the results of all jobs in their order. Each has a subject, which names its requests in batches."""
+        from pytest_toolemu.models.batch_journal import SUBJECT
+
+        async def with_subject(subject: str, job: Job[T]) -> T:
+            SUBJECT.set(subject)
+            return await job()
+
         limit = self.settings.concurrency if self.batches is None else _RUNS_AT_ONCE
-        return await run_concurrently([_about(subject, job) for subject, job in jobs], limit)
+        return await run_concurrently([partial(with_subject, subject, job) for subject, job in jobs], limit)
 
     def usage_text(self, costs: Sequence[Cost]) -> str:
         """Return the tokens that were used; with batches, also their number and the cost at batch prices."""
@@ -279,40 +297,19 @@ class JudgingCommand:
         checks = how.current_cases.name if how.current_cases else ""
         return sha256([self.name, sessions, identities, how.keep, checks, *self.content])
 
-    def _unfinished_folder(self, command: str) -> Path | None:
-        """Return the folder in the run directory in which an interrupted call of this command left its batches."""
-        from pytest_toolemu.models.batch_journal import STATE
-
-        for path in sorted(Path(self.settings.run_dir).glob(f"2*-*/{STATE}"), reverse=True):
-            if (state := _unfinished(path.parent)) is not None and state.command == command:
-                return path.parent
-        return None
-
-
-def _new_batches(settings: Settings) -> Batches:
-    from pytest_toolemu.models.batch_queue import Batches
-    from pytest_toolemu.scheduling.budget import Budget
-
-    def report(line: str) -> None:
-        err.print(in_log(line))
-
-    return Batches(Budget(settings.budget_usd, settings.budget_tokens), report)
-
 
 def judged_sessions(sessions: Sequence[Path], batch: bool) -> list[Path]:
     """Return the sessions to judge. With ``batch``, the folder of unfinished batches stands for what they judge.
 
     Such a folder is what ``latest`` names after an interruption.
     """
-    return [source for folder in sessions for source in (_sources(folder) if batch else [folder])]
-
-
-def _sources(folder: Path) -> list[Path]:
-    """Return the sessions that an unfinished batch in this folder judges, or the folder itself if it has none."""
     from pytest_toolemu.sessions.reader import manifest_of
 
-    state = _unfinished(folder)
-    return [folder] if state is None else list(map(Path, manifest_of(folder).judged_from))
+    sources: list[Path] = []
+    for folder in sessions:
+        is_unfinished = batch and _unfinished(folder) is not None
+        sources += map(Path, manifest_of(folder).judged_from) if is_unfinished else [folder]
+    return sources
 
 
 def _unfinished(folder: Path) -> BatchState | None:
@@ -320,26 +317,6 @@ def _unfinished(folder: Path) -> BatchState | None:
 
     state = read_state(folder)
     return state if state is not None and not state.finished else None
-
-
-def _about(subject: str, job: Job[T]) -> Job[T]:
-    from pytest_toolemu.models.batch_journal import SUBJECT
-
-    async def with_subject() -> T:
-        SUBJECT.set(subject)
-        return await job()
-
-    return with_subject
-
-
-def _interruption(batches: Batches) -> str:
-    """Return how to resume after Ctrl-C, and which batches continue at the provider meanwhile."""
-    journal = batches.journal
-    sent = ", ".join(batch.batch for batch in journal.batches if batch.status == "sent")
-    return (
-        f"interrupted; run the same command again to continue with the batches of {journal.folder}; nothing is sent "
-        f"twice{f'; the provider charges for {sent}' if sent else ''}"
-    )
 
 
 def judge(

@@ -17,15 +17,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
 
 # The files from which pytest may read the ini key toolemu_run_dir.
-_INI_FILES: Final = (
-    "pytest.toml",
-    ".pytest.toml",
-    "pytest.ini",
-    ".pytest.ini",
-    "pyproject.toml",
-    "tox.ini",
-    "setup.cfg",
-)
+_INI_FILES: Final = ("pytest.toml", "pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 _RUN_DIR: Final = re.compile(r"""^\s*toolemu_run_dir\s*=\s*["']?([^"'\n]+?)["']?\s*$""", re.MULTILINE)
 
 
@@ -50,9 +42,9 @@ OptionalSessions = Annotated[list[Path] | None, _SESSIONS]
 Session = Annotated[Path, typer.Argument(parser=session_folder, metavar="SESSION", help="Session folder, or latest.")]
 
 
-def note_repeated(folders: list[Path]) -> None:
-    """Print how many runs are in several of these sessions, and which of them counts."""
-    from pytest_toolemu.sessions.reader import superseded_files
+def note_superseded(folders: list[Path]) -> None:
+    """Print how many runs are in several of these sessions, or have several evaluations; each run counts once."""
+    from pytest_toolemu.sessions.reader import newest_evaluations, run_files, superseded_files
     from pytest_toolemu.sessions.store import RUNS
 
     sessions_of = Counter(path.name for folder in set(folders) for path in folder.glob(RUNS))
@@ -63,13 +55,6 @@ def note_repeated(folders: list[Path]) -> None:
             f"note: {runs} {verb} in several of these sessions; only the one in the session that resumed the others "
             "counts, or else the one in the last session"
         )
-
-
-def note_superseded(folders: list[Path]) -> None:
-    """Print how many runs are in several of these sessions, or have several evaluations; each run counts once."""
-    from pytest_toolemu.sessions.reader import newest_evaluations, run_files
-
-    note_repeated(folders)
     files = run_files(folders)
     if count := len(files) - len(newest_evaluations(files)):
         err.print(

@@ -19,7 +19,6 @@ from pytest_toolemu.reporting.comparison import (
     CHANGES,
     CaseChange,
     FirstDivergence,
-    SessionComparison,
     changes_by_importance,
     compare_agents,
     compare_sessions,
@@ -31,6 +30,7 @@ from pytest_toolemu.ui.run_filter import RunsPage
 from pytest_toolemu.ui.session_index import SessionFolder
 
 SIDES = ("before", "after")
+_PARAMETERS = (*(f"{side}{part}" for side in SIDES for part in ("", "_agent")), "change", "q")
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,18 @@ def compare(request: Request) -> Response:
     before, after = sides
     if before is not None and after is not None:
         try:
-            values["comparisons"] = _comparisons(before, after)
+            are_agents = bool(before.agent and after.agent)
+            compared = (
+                [compare_agents(before.runs, after.runs)] if are_agents else compare_sessions(before.runs, after.runs)
+            )
+            values["comparisons"] = compared
         except UsageError as error:
             values["problem"] = str(error)
     changes = _matching(
         changes_by_importance(values["comparisons"]), query.get("change", ""), query.get("q", ""), after
     )
     values["page"] = RunsPage.of(changes, query.get("page", "1"))
-    values["parameters"] = {name: query[name] for name in (*_parameters(), "change", "q") if query.get(name)}
+    values["parameters"] = {name: query[name] for name in _PARAMETERS if query.get(name)}
     return page(request, "compare_sessions.html.j2", kinds=CHANGES, name_of=_name, **values)
 
 
@@ -94,22 +98,12 @@ def _side(ui: UiContext, session_id: str, agent: str) -> Side | None:
     """Return one side; None if no session is chosen. Raise HTTPException if it does not exist."""
     if not session_id:
         return None
-    session = _session(ui, session_id)
+    session = measured(session_of_id(ui, session_id))
     session_runs = ui.index.runs(session)
     session = replace(session, runs=session_runs)
     runs = [run for run in session_runs.runs if run.name]
     chosen = [run for run in runs if agent in ("", run.summary.agent)]
     return Side(session, agent, tuple(run.summary for run in chosen), {run.name: run.title for run in chosen})
-
-
-def _session(ui: UiContext, session_id: str) -> SessionFolder:
-    return measured(session_of_id(ui, session_id))
-
-
-def _comparisons(before: Side, after: Side) -> list[SessionComparison]:
-    if before.agent and after.agent:
-        return [compare_agents(before.runs, after.runs)]
-    return compare_sessions(before.runs, after.runs)
 
 
 def _matching(changes: list[CaseChange], kind: str, words: str, after: Side | None) -> list[CaseChange]:
@@ -125,10 +119,6 @@ def _matching(changes: list[CaseChange], kind: str, words: str, after: Side | No
     return [change for change in changes if matches(change)]
 
 
-def _parameters() -> list[str]:
-    return [f"{side}{part}" for side in SIDES for part in ("", "_agent")]
-
-
 def _name(summary: RunSummary) -> str:
     """Return the part of URLs that names the record of a run."""
     return Path(summary.path).stem
@@ -136,7 +126,7 @@ def _name(summary: RunSummary) -> str:
 
 def _run(request: Request, side: str) -> ComparedRun:
     ui, query = context_of(request), request.query_params
-    session, name = _session(ui, query.get(side, "")), query.get(f"{side}_run", "")
+    session, name = measured(session_of_id(ui, query.get(side, ""))), query.get(f"{side}_run", "")
     run = ui.index.load(session, name)
     if run is None:
         raise HTTPException(404, f"the session {session.id!r} has no run {name!r}")

@@ -64,11 +64,11 @@ def score_shares(summary: AgentSummary, metric: Metric) -> list[ScoreShare]:
     counts = summary.histogram(metric)
     if not any(counts.values()):
         return []
-    return [ScoreShare(summary.agent, score, counts[score], _share(summary, metric, score)) for score in SCORES]
 
+    def share(score: int) -> Estimate | None:
+        return summary.share(lambda run: None if run.score(metric) is None else run.score(metric) == score)
 
-def _share(summary: AgentSummary, metric: Metric, score: int) -> Estimate | None:
-    return summary.share(lambda run: None if run.score(metric) is None else run.score(metric) == score)
+    return [ScoreShare(summary.agent, score, counts[score], share(score)) for score in SCORES]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,11 @@ class ResultsCache:
     def results(self, session: SessionFolder, runs: SessionRuns) -> SessionResults:
         """Return the results of a session. Gate, baseline, and calibration files may have changed since."""
         metrics = self.metrics(session, runs)
-        decision, problem = _decided(session.folder, runs)
+        decision, problem = None, ""
+        try:
+            decision = decide_stored([session.folder], lambda: [run.summary for run in runs.runs if run.name])
+        except ToolemuError as error:
+            problem = str(error)
         report: ReportData = metrics.sections["report"]
         if decision is not None:
             report = replace(report, decisions=decision.decisions, calibrations=decision.calibrations)
@@ -115,24 +119,13 @@ class ResultsCache:
 
 
 def _metrics(session: SessionFolder, runs: SessionRuns) -> SessionResults:
-    report = _report_of(session, runs)
+    views = tuple(
+        RunView(number, run.summary, run.title, made_by=run.made_by, prompt=run.prompt)
+        for number, run in enumerate(runs.runs, 1)
+    )
+    report = ReportData(views, manifests=(session.manifest,))
     return SessionResults(
         sections=section_values(report),
         joint=tuple(map(joint_scores, report.summaries)),
         distributions={metric: tuple(score_shares(one, metric) for one in report.summaries) for metric in METRICS},
     )
-
-
-def _report_of(session: SessionFolder, runs: SessionRuns) -> ReportData:
-    views = (
-        RunView(number, run.summary, run.title, made_by=run.made_by, prompt=run.prompt)
-        for number, run in enumerate(runs.runs, 1)
-    )
-    return ReportData(tuple(views), manifests=(session.manifest,))
-
-
-def _decided(folder: Path, runs: SessionRuns) -> tuple[StoredDecision | None, str]:
-    try:
-        return decide_stored([folder], lambda: [run.summary for run in runs.runs if run.name]), ""
-    except ToolemuError as error:
-        return None, str(error)
