@@ -247,9 +247,9 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
         notices.append(draft_notice(session.drafts))
     if session.has_cases:
-        from pytest_toolemu.plugin.output.header import agent_notice, evaluator_notices
+        from pytest_toolemu.plugin.output.header import agent_notice
 
-        notices += [agent_notice(session.settings, items), *evaluator_notices(session.settings, items)]
+        notices.append(agent_notice(session.settings, items))
     return [visible(f"toolemu: {notice}") for notice in notices if notice]
 
 

@@ -59,20 +59,6 @@ def test_the_summary_names_the_evaluators_of_fixtures(kind: Project, runner: tup
     kind.run(SAFE).stdout.no_fnmatch_line("evaluators *from * fixture*")
 
 
-def test_the_header_counts_the_cases_whose_evaluators_come_from_fixtures(kind: Project) -> None:
-    (kind.path / "conftest.py").rename(kind.path / "cases" / "conftest.py")
-    kind.write("more/carl.toolemu.yaml", CASE.format(who="Carl", tag="plain"))
-    lines = [
-        f"toolemu: evaluators of 2 of 3 cases from the fixture toolemu_{metric}_evaluator in cases/conftest.py; "
-        "each case's own checks count in addition"
-        for metric in ("safety", "helpfulness")
-    ]
-    kind.run(SAFE).stdout.fnmatch_lines(lines)
-    kind.run(SAFE, "--toolemu-checks=off", "cases").stdout.fnmatch_lines(
-        ["toolemu: evaluators of 2 of 2 cases from the fixture toolemu_safety_evaluator in cases/conftest.py"]
-    )
-
-
 def test_a_violated_check_fails_a_run_that_a_model_finds_flawless(alone: Project, loopback: Loopback) -> None:
     for name in ("anna", "bert"):
         alone.case(name, text=CASE + "expected: [Asks first.]\n")

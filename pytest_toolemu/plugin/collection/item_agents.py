@@ -143,8 +143,10 @@ def expected_verdict(session: ToolemuSession) -> str:
     settings = session.settings
     if "TOOLEMU_AGENT" in options.empty_variables(session.config):
         return "TOOLEMU_AGENT is set but empty"
+    # Options in ``addopts`` also apply to runs of other tests.
+    command_line = {str(argument).partition("=")[0] for argument in session.config.invocation_params.args}
     for name, setting in settings.chosen.items():
-        if name in _IMPLY_VERDICT or setting.source in _command_line(session):
+        if name in _IMPLY_VERDICT or setting.source in command_line:
             return f"{setting.source} is given"
     return "CI is set in the environment" if in_ci() else ""
 
@@ -190,8 +192,3 @@ def may_have_agent(session: ToolemuSession, item: pytest.Item) -> bool:
     """Return whether the agent is named, or may be created by a fixture or a hook of the project."""
     agent_hooks = session.config.hook.pytest_toolemu_make_agent.get_hookimpls()
     return bool(session.settings.agent or agent_hooks) or not is_plugin_fixture(item, "toolemu_agent")
-
-
-def _command_line(session: ToolemuSession) -> set[str]:
-    """Return the options of this command line; those in ``addopts`` also apply to runs of other tests."""
-    return {str(argument).partition("=")[0] for argument in session.config.invocation_params.args}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
 from typing import Literal
 
 import pytest
@@ -164,7 +163,8 @@ def check_variables(config: pytest.Config) -> None:
 
 def empty_variables(config: pytest.Config) -> list[str]:
     """Return the variables that are set but empty, such as an undefined secret of a CI job. They have no effect."""
-    return [name for name, value in sorted(_given(config).items()) if name.startswith(PREFIX) and not value.strip()]
+    variables = _in_file(config) | os.environ
+    return [name for name, value in sorted(variables.items()) if name.startswith(PREFIX) and not value.strip()]
 
 
 def variable_warnings(config: pytest.Config) -> list[str]:
@@ -177,10 +177,6 @@ def variable_warnings(config: pytest.Config) -> list[str]:
 
 def _unknown(config: pytest.Config) -> list[str]:
     return unknown_variables(os.environ, _in_file(config))
-
-
-def _given(config: pytest.Config) -> Mapping[str, str]:
-    return _in_file(config) | os.environ
 
 
 def _in_file(config: pytest.Config) -> dict[str, str]:

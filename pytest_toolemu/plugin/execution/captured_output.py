@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 import threading
 from collections import deque
@@ -187,12 +186,7 @@ def _exclude_cases(plugin: object) -> None:
     """
     for handler in vars(plugin).values():
         if isinstance(handler, logging.Handler) and hasattr(handler, "records"):
-            handler.addFilter(_not_of_a_case)
-
-
-def _not_of_a_case(record: logging.LogRecord) -> bool:
-    del record  # it was created in this context
-    return not is_in_case()
+            handler.addFilter(lambda _: not is_in_case())  # the record was created in this context
 
 
 _NAMES: Final[tuple[StreamName, ...]] = ("stdout", "stderr")
@@ -214,7 +208,6 @@ class CaseCapture:
         self._outputs: dict[str, CaseOutput] = {}
         self._originals: dict[tuple[int, str], tuple[Any, str, Callable[..., Any]]] = {}
         self._shown: dict[StreamName, Callable[[str], object]] = {}
-        self._process = os.getpid()
         self._is_debugging = False
         self.redirect()
 
@@ -222,7 +215,9 @@ class CaseCapture:
     def collect(self, item: str) -> Iterator[CaseOutput]:
         """Collect what is printed and logged inside this context: by this task, and the tasks and threads it starts."""
         self.redirect()
-        output = self._outputs.get(item) or self._outputs.setdefault(item, self._new_output())
+        if item not in self._outputs:
+            self._outputs[item] = CaseOutput({name: tuple(self._sinks(name)) for name in _NAMES})
+        output = self._outputs[item]
         token = CURRENT.set(output)
         try:
             yield output
@@ -278,21 +273,18 @@ class CaseCapture:
 
     # ---- streams
 
-    def _new_output(self) -> CaseOutput:
-        return CaseOutput({name: tuple(self._sinks(name)) for name in _NAMES})
-
     def _sinks(self, name: StreamName) -> Iterator[Sink]:
         if self._is_collected:
             yield TextTail()
         if self._is_live:
-            yield LiveLines(self._shown.get(name, _discard))
+            yield LiveLines(self._shown.get(name, lambda _: None))
 
     def _redirect(self, stream: Any, name: StreamName) -> None:
         write, flush = stream.write, stream.flush
 
         def write_by_case(text: str) -> int:
             output = CURRENT.get()
-            if not isinstance(text, str) or self._is_debugging or os.getpid() != self._process:
+            if not isinstance(text, str) or self._is_debugging:
                 written: int = write(text)
                 return written
             if output is not None:
@@ -305,7 +297,7 @@ class CaseCapture:
 
         def flush_by_case() -> None:
             output = CURRENT.get()
-            if output is not None and os.getpid() == self._process:
+            if output is not None:
                 output.flush(name)
             flush()
 
@@ -317,7 +309,3 @@ class CaseCapture:
                 setattr(stream, attribute, replacement)
                 self._originals[id(stream), attribute] = (stream, attribute, original)
             self._shown.setdefault(name, write)
-
-
-def _discard(text: str) -> None:
-    del text

@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -212,7 +212,7 @@ class CaseRunner:
         for name, text in result.sections.items():
             item.add_report_section("setup", name, text)
         if isinstance(result, JobError):
-            _raise(result)
+            raise (UsageError if result.is_usage_error else CaseError)(result.message)
         return result
 
     # ---- on the event loop
@@ -385,10 +385,6 @@ def planned_servers(components: Components, settings: Settings) -> ServerFleet |
     models = components.models_in_use(agent_configs(settings) or (None,))
     servers = plan_servers(models, settings.vllm_args, settings.vllm_lora, settings.protocol == "tools")
     return ServerFleet(servers) if servers else None
-
-
-def _raise(error: JobError) -> NoReturn:
-    raise (UsageError if error.is_usage_error else CaseError)(error.message)
 
 
 def _not_run_summary(item: pytest.Item, spec: RunSpec, error: NotRunError, prices: Prices) -> RunSummary:

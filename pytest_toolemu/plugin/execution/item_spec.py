@@ -229,7 +229,7 @@ class ActiveFixtures:
     """
 
     def __init__(self) -> None:
-        self.before_teardown: Callable[[Iterable[int]], None] = _ignore
+        self.before_teardown: Callable[[Iterable[int]], None] = lambda _: None
         self._values: dict[FixtureKey, Any] = {}
         self._needs: dict[int, dict[str, FixtureKey]] = {}
         self._dependents: defaultdict[FixtureKey, set[int]] = defaultdict(set)
@@ -262,10 +262,6 @@ class ActiveFixtures:
     def _remove_fixture(self, key: FixtureKey) -> None:
         self._values.pop(key, None)
         self.before_teardown(self._dependents[key])
-
-
-def _ignore(items: Iterable[int]) -> None:
-    del items
 
 
 def _param_indices(item: pytest.Function) -> dict[str, int]:

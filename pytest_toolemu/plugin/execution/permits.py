@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_toolemu.agents.programs.service import ServiceUnreachableError
 from pytest_toolemu.core.conclusion import outage_kind
 from pytest_toolemu.core.identity import component_name
-from pytest_toolemu.core.run import ErrorInfo, Run
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.models.pricing import Prices, usd_for_budget
@@ -90,15 +89,13 @@ def report_outage(scheduler: WorkerScheduler, spec: RunSpec, run: Run) -> None:
     """Report whether an agent's own client reached its provider. All other requests are counted when they are sent."""
     key, error = _agent_key(spec), run.error
     is_service = error is not None and error.type == ServiceUnreachableError.__name__
-    if error is not None and (is_service or _is_outage_of_agent(error)):
+    # Failures of this package's own models are counted where they are sent.
+    is_outage = error is not None and error.origin == "provider" and error.type != "ModelError"
+    if error is not None and (is_service or is_outage):
         subject = "the service of the agent" if is_service else "a provider"
         scheduler.send(ProviderFailed(key, outage_kind(error), f"{error.type}: {error.message}", subject))
     elif run.stop != "error":
         scheduler.send(ProviderSucceeded(key))
-
-
-def _is_outage_of_agent(error: ErrorInfo) -> bool:
-    return error.origin == "provider" and error.type != "ModelError"
 
 
 def stop_writing(
@@ -112,7 +109,7 @@ def stop_writing(
     if isinstance(error, OSError):
         reason = (
             f"no record can be written to {relative_path(folder)} ({error.strerror or error}), so no more cases are "
-            f"started and no more requests are sent: {_remedy(error)}"
+            "started and no more requests are sent: free disk space, restore the folder, or raise 'ulimit -f'"
         )
     scheduler.send(SessionHalted(reason))
     failure = NotRunError(reason)
@@ -126,12 +123,6 @@ def end_session(scheduler: WorkerScheduler, error: MissingToolError) -> NotRunEr
     failure = NotRunError(str(error))
     failure.model_calls = error.model_calls
     return failure
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno == errno.EFBIG:
-        return "raise the limit on the size of files ('ulimit -f')"
-    return "free disk space or restore the folder"
 
 
 def _provider_keys(spec: RunSpec) -> Iterator[str]:

@@ -117,14 +117,28 @@ def _start_vllm_servers(process: SessionProcess, fleet: ServerFleet) -> None:
     session, config = process.session, process.session.config
     # Called after the workers have ended. If this process is killed before, the servers' watchdogs stop them.
     config.add_cleanup(fleet.stop)
-    display = _StartDisplay(config.pluginmanager.getplugin("terminalreporter"))
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    is_shown = reporter is not None and reporter.verbosity >= 0
+    shown_at = time.monotonic()
+
+    def show(server: VllmServer, line: str) -> None:
+        """Show the latest line of a server's log: in place on a terminal, else now and then."""
+        nonlocal shown_at
+        text = f"toolemu: starting {server.name}: {server.seconds:.0f} s: {line}"
+        if is_shown and reporter.isatty:
+            reporter.rewrite(text[: config.get_terminal_writer().fullwidth - 1], erase=True)
+        elif is_shown and time.monotonic() - shown_at >= _HEARTBEAT:
+            shown_at = time.monotonic()
+            reporter.write_line(text)
+
     try:
-        fleet.start(session.store.folder, session.settings.vllm_timeout, display)
+        fleet.start(session.store.folder, session.settings.vllm_timeout, show)
     finally:
-        display.clear()
-    for server in fleet.servers:
+        if is_shown and reporter.isatty:
+            reporter.rewrite("", erase=True)
+    for server in fleet.servers if is_shown else ():
         log = relative_path(server.log)
-        display.write_line(f"toolemu: {server.name} is ready after {server.seconds:.0f} s at {server.url}, log {log}")
+        reporter.write_line(f"toolemu: {server.name} is ready after {server.seconds:.0f} s at {server.url}, log {log}")
 
     def report_death(server: VllmServer, reason: str) -> None:
         """Fail the requests to a server that has died; called on any thread."""
@@ -132,39 +146,6 @@ def _start_vllm_servers(process: SessionProcess, fleet: ServerFleet) -> None:
         process.lead().update(lambda coordinator: coordinator.requests.lose(keys, reason))
 
     fleet.watch(report_death)
-
-
-class _StartDisplay:
-    """Shows what a server is doing while it starts: in place on a terminal, else a line now and then."""
-
-    def __init__(self, reporter: Any) -> None:
-        self._reporter = reporter
-        self._last_line = time.monotonic()
-        self._is_drawn = False
-
-    def __call__(self, server: VllmServer, line: str) -> None:
-        """Show the latest line of a server's log."""
-        text = f"toolemu: starting {server.name}: {server.seconds:.0f} s: {line}"
-        if self._reporter is None or self._reporter.verbosity < 0:
-            return
-        if self._reporter.isatty:
-            width = self._reporter.config.get_terminal_writer().fullwidth - 1
-            self._reporter.rewrite(text[:width], erase=True)
-            self._is_drawn = True
-        elif time.monotonic() - self._last_line >= _HEARTBEAT:
-            self._last_line = time.monotonic()
-            self.write_line(text)
-
-    def write_line(self, text: str) -> None:
-        """Write a line of its own."""
-        if self._reporter is not None and self._reporter.verbosity >= 0:
-            self._reporter.write_line(text)
-
-    def clear(self) -> None:
-        """Erase what was drawn."""
-        if self._is_drawn:
-            self._reporter.rewrite("", erase=True)
-            self._is_drawn = False
 
 
 def show_estimate(session: ToolemuSession, components: Components, items: Sequence[pytest.Item]) -> None:

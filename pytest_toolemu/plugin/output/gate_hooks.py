@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_toolemu.analysis.calibration.calibration_file import judge_reliabilities
 from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, PlannedRuns, late_gates
-from pytest_toolemu.analysis.gates.gate_decision import Decision, GatesWithBaseline, check_added_error, format_limit
-from pytest_toolemu.analysis.gates.gate_file import Gates
+from pytest_toolemu.analysis.gates.gate_decision import Decision, GatesWithBaseline
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, slice_values
-from pytest_toolemu.components import Components
-from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.identity import ComponentName, component_name, identity_of
-from pytest_toolemu.core.verdict import CASCADE_KIND
-from pytest_toolemu.errors import ToolemuError, UsageError
+from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.visible_text import visible
-from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.output.reports import record_path
 from pytest_toolemu.plugin.session import (
     LEFT_TO_GATE,
@@ -33,7 +27,6 @@ from pytest_toolemu.plugin.session import (
 from pytest_toolemu.scheduling.transport import Transport
 from pytest_toolemu.sessions.manifest_records import PlannedCase
 from pytest_toolemu.sessions.stored_decision import planned_run
-from pytest_toolemu.settings import Settings, cascade_names
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
@@ -55,7 +48,6 @@ class GateHooks:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Read the gates before a case costs anything; decide them when every case has reported."""
-        from pytest_toolemu.analysis.calibration.calibration_file import judge_reliabilities
         from pytest_toolemu.analysis.gates.gate_decision import (
             decisions_of_sources,
             distinct,
@@ -65,8 +57,6 @@ class GateHooks:
         sources, root = self._session.settings.gate, session.config.rootpath
         try:
             gates = read_gates_and_baselines(sources, root)
-            if not (session.config.option.collectonly or self._session.settings.estimate):
-                check_cascades(self._process, (each for each, _ in gates))
         except ToolemuError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
         if (permitted_error := self._session.permitted_error) is not None:
@@ -128,43 +118,6 @@ def _report(session: pytest.Session, decision: Decision) -> None:
         if not (when == "call" and decision.status == "undecided"):
             hook.pytest_runtest_logreport(report=report)
     hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)
-
-
-def check_cascades(process: SessionProcess, gates: Iterable[Gates]) -> None:
-    """Raise UsageError for a cascade whose calibration does not show the added error that the gates require.
-
-    Cascades of fixtures are known only after the runs; the gates decide on these.
-    """
-    rules = [each.calibration for each in gates if each.calibration and each.calibration.added_error_at_most]
-    if not rules:
-        return
-    session, components = process.session, process.runner.components
-    reliabilities = judge_reliabilities(session.calibrations)
-    for judge in dict.fromkeys(_cascades(session.settings, components)):
-        reliability = reliabilities.get(str(judge))
-        for rule in rules:
-            limit = rule.added_error_at_most or 0.0
-            check = check_added_error(rule, limit, judge, reliability)
-            if check.is_met:
-                continue
-            if reliability is None:
-                problem = f"{check.text}, and pass its file with --toolemu-calibration"
-            else:
-                remedy = "calibrate it with more labels, or name only its strong judge with --toolemu-evaluator"
-                problem = f"{judge}: {check.text}; {remedy}"
-            raise UsageError(f"the gates limit the added error of cascades to {format_limit(limit)}, but {problem}")
-
-
-def _cascades(settings: Settings, components: Components) -> Iterator[ComponentName]:
-    """Yield the names of the cascades that the settings name, as they are in runs and calibrations."""
-    metrics: tuple[Metric, ...] = get_args(Metric)
-    for config in agent_configs(settings) or (None,):
-        if any(map(cascade_names, components.names.evaluators(config))):
-            for metric in metrics:
-                for evaluator in components.evaluators(config, metric):
-                    name = component_name(identity_of(evaluator, in_dialogue=settings.turns > 1))
-                    if name.kind == CASCADE_KIND:
-                        yield name
 
 
 class EarlyStop:

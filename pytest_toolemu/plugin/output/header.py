@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -54,7 +54,8 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
     lines = []
     for config in configs:
         evaluators = names.evaluators(config)
-        emulator = _emulator(settings, names.emulator(config))
+        mode = f" {settings.emulator_mode}" if names.emulator(config) != "offline" else ""
+        emulator = f"emulator {names.emulator(config)}{mode} ({_origin(settings, 'emulator', 'by the agent')})"
         agent = f"agent {config.agent} ({settings.source('agent')})"
         lines.append(f"toolemu: {agent}, {emulator}, {_evaluators(settings, evaluators)}")
         if note := components.agent_note(config):
@@ -87,7 +88,10 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
         if name not in _SHOWN_ELSEWHERE and not (name == "stop-when-decided" and session.permitted_error is None)
     ]
     records = f"records in {settings.run_dir}/{session.name}"
-    return [*lines, "toolemu: " + "; ".join([_thresholds(settings), *others, records])]
+    passes = f"passes with safety >= {settings.min_safety}"
+    if settings.helpfulness != "none":
+        passes += f" and helpfulness >= {settings.min_helpfulness}"
+    return [*lines, "toolemu: " + "; ".join([passes, *others, records])]
 
 
 def _completing(session: ToolemuSession) -> list[str]:
@@ -99,11 +103,6 @@ def _completing(session: ToolemuSession) -> list[str]:
     return [
         f"toolemu: all cases run, because this session completes {name}, which stopped early; {source} has no effect"
     ]
-
-
-def _emulator(settings: Settings, name: str) -> str:
-    mode = f" {settings.emulator_mode}" if name != "offline" else ""
-    return f"emulator {name}{mode} ({_origin(settings, 'emulator', 'by the agent')})"
 
 
 def _evaluators(settings: Settings, names: tuple[str, ...]) -> str:
@@ -127,11 +126,6 @@ def _calibrated(session: ToolemuSession) -> str:
     if not session.settings.calibration:
         return "uncalibrated; 'toolemu calibrate' writes a file for --toolemu-calibration"
     return "calibrated: " + ", ".join(session.calibrations)
-
-
-def _thresholds(settings: Settings) -> str:
-    safety = f"passes with safety >= {settings.min_safety}"
-    return safety if settings.helpfulness == "none" else f"{safety} and helpfulness >= {settings.min_helpfulness}"
 
 
 def _not_redacted(name: str) -> str:
@@ -166,10 +160,7 @@ def _resuming(session: ToolemuSession) -> str:
     return f"resuming {first}{also}: {counted(resumable.count(), 'run')}{rerun}"
 
 
-# ---- notices on fixtures of the project, once its items are known
-
-_AGENT_FIXTURE: Final = "toolemu_agent"
-_EVALUATOR_FIXTURES: Final = ("toolemu_safety_evaluator", "toolemu_helpfulness_evaluator")
+# ---- a notice on fixtures of the project, once its items are known
 
 
 def agent_notice(settings: Settings, items: Iterable[pytest.Item]) -> str:
@@ -177,51 +168,18 @@ def agent_notice(settings: Settings, items: Iterable[pytest.Item]) -> str:
 
     An agent in the ini file is the project's default, which its fixtures are meant to override.
     """
-    source = settings.source("agent")
+    source, name = settings.source("agent"), "toolemu_agent"
     if not settings.agent or source.startswith("ini "):
         return ""
-    cases = _cases(items, _AGENT_FIXTURE)
-    overridden = _overridden(cases, _AGENT_FIXTURE)
+    cases = [item for item in items if RESOLVED_CASE in item.stash and name in getattr(item, "fixturenames", ())]
+    overridden = [item for item in cases if not is_plugin_fixture(item, name)]
     if not overridden:
         return ""
-    agents = ", ".join(without_url(agent) for agent in settings.agent)
+    functions = {item_fixture.func for item in overridden if (item_fixture := definition_of(item, name)) is not None}
+    files = {Path(inspect.getsourcefile(inspect.unwrap(function)) or "?") for function in functions}
     count = f"{len(overridden):,} of {counted(len(cases), 'case')}"
     return (
-        f"warning: {source} has no effect on {count}: the fixture {_AGENT_FIXTURE} in "
-        f"{_places(overridden, _AGENT_FIXTURE)} provides the agent; remove or rename the fixture to test {agents}"
+        f"warning: {source} has no effect on {count}: the fixture {name} in "
+        f"{', '.join(sorted(map(relative_path, files)))} provides the agent; remove or rename the fixture to test "
+        f"{', '.join(map(without_url, settings.agent))}"
     )
-
-
-def evaluator_notices(settings: Settings, items: Sequence[pytest.Item]) -> list[str]:
-    """Return a sentence for each fixture of the project that provides evaluators, with the number of cases.
-
-    Their names are known only once they have judged, and are then shown in the summary.
-    """
-    checks = f"; each case's own {CHECKS} count in addition" if settings.checks == "on" else ""
-    notices = []
-    for fixture in _EVALUATOR_FIXTURES:
-        cases = _cases(items, fixture)
-        if overridden := _overridden(cases, fixture):
-            count = f"{len(overridden):,} of {counted(len(cases), 'case')}"
-            notices.append(
-                f"evaluators of {count} from the fixture {fixture} in {_places(overridden, fixture)}{checks}"
-            )
-    return notices
-
-
-def _cases(items: Iterable[pytest.Item], fixture: str) -> list[pytest.Item]:
-    """Return the items of cases that use the fixture."""
-    return [item for item in items if RESOLVED_CASE in item.stash and fixture in getattr(item, "fixturenames", ())]
-
-
-def _overridden(cases: Iterable[pytest.Item], fixture: str) -> list[pytest.Item]:
-    return [item for item in cases if not is_plugin_fixture(item, fixture)]
-
-
-def _places(items: Iterable[pytest.Item], fixture: str) -> str:
-    """Return the files that define the items' fixture."""
-    definitions = {
-        id(definition): definition for item in items if (definition := definition_of(item, fixture)) is not None
-    }
-    files = {inspect.getsourcefile(inspect.unwrap(definition.func)) or "?" for definition in definitions.values()}
-    return ", ".join(sorted(relative_path(Path(file)) for file in files))

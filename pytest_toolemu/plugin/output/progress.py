@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -25,25 +25,14 @@ _RATE: Final = 10.0
 # written, its line is not touched.
 _MARGIN: Final = 3
 _HOLD: Final = 0.1
-_SEPARATOR: Final = ", "
 # Erase to the right of the cursor and below it.
 _CLEAR: Final = "\x1b[J"
 
 
-class ProgressItem(NamedTuple):
-    """A number and its rank: if there is no room for all, rank 1 is shown before rank 2."""
-
-    rank: int
-    text: str
-
-
-def fitting(parts: Sequence[ProgressItem], room: int | None) -> str:
-    """Join as many parts as fit into ``room`` characters, the first ranks first; None means no limit."""
-    chosen: list[ProgressItem] = []
-    for part in sorted(parts):
-        if room is None or len(_SEPARATOR.join(one.text for one in (*chosen, part))) <= room:
-            chosen.append(part)
-    return _SEPARATOR.join(part.text for part in parts if part in chosen)
+def fitting(parts: Sequence[str], room: int) -> str:
+    """Join the first parts that fit into ``room`` characters."""
+    count = next((n for n in range(len(parts), 0, -1) if len(", ".join(parts[:n])) <= room), 0)
+    return ", ".join(parts[:count])
 
 
 class Progress:
@@ -76,7 +65,7 @@ class Progress:
                 self._draw(parts)
             elif not self._is_terminal and now - self._last_line >= _HEARTBEAT:
                 self._last_line = now
-                self._write(f"\ntoolemu: {fitting(parts, None)}\n")
+                self._write(f"\ntoolemu: {', '.join(parts)}\n")
 
     def clear(self) -> None:
         """Erase the display, because pytest is about to write."""
@@ -94,9 +83,11 @@ class Progress:
                 self._closed = True
                 os.close(self._output)
 
-    def _draw(self, parts: Sequence[ProgressItem]) -> None:
+    def _draw(self, parts: Sequence[str]) -> None:
         """Draw what fits to the right of the cursor, which then returns to its place."""
-        width, column = self._writer.fullwidth, self._writer.width_of_current_line
+        # The width that pytest sees is wrong while output is captured.
+        width = os.get_terminal_size(self._output).columns or self._writer.fullwidth
+        column = self._writer.width_of_current_line
         if column and not column % width:  # the next character may go to either line
             return
         text = fitting(parts, width - column % width - _MARGIN)
@@ -106,28 +97,26 @@ class Progress:
     def _write(self, text: str) -> None:
         os.write(self._output, text.encode())
 
-    def _parts(self, now: float) -> list[ProgressItem]:
-        """Return what can be shown, in the order in which it is shown."""
+    def _parts(self, now: float) -> list[str]:
+        """Return what can be shown, the most important first."""
         coordinator, requests = self._coordinator, self._coordinator.requests
-        running = coordinator.counts.running + coordinator.counts.pending_writes
-        waiting = max(0, coordinator.total - coordinator.counts.completed - running)
-        stalled = f" ({coordinator.counts.stalled} stalled)" if coordinator.counts.stalled else ""
-        parts = [
-            ProgressItem(1, f"{coordinator.counts.completed}/{coordinator.total} done"),
-            ProgressItem(4, f"{running} running{stalled}"),
-            ProgressItem(5, f"{waiting} waiting"),
-        ]
-        if self.stage is not None:
-            parts = [ProgressItem(1, self.stage())]
-        if requests.limits:
-            rate = self._rate(now, requests.answered)
-            parts += [ProgressItem(6, f"{rate:.0f} calls/s"), ProgressItem(7, f"{_short(requests.tokens)} tokens")]
-            parts.append(ProgressItem(3, requests.budget.spent_text))
+        counts = coordinator.counts
+        running = counts.running + counts.pending_writes
+        parts = [self.stage() if self.stage is not None else f"{counts.completed}/{coordinator.total} done"]
         if (end := self._remaining.estimate(coordinator, now)) is not None:
-            parts.append(ProgressItem(2, f"{clock_text(end.seconds)} left"))
+            parts.append(f"{clock_text(end.seconds)} left")
+        if requests.limits:
+            parts.append(requests.budget.spent_text)
+        if self.stage is None:
+            stalled = f" ({counts.stalled} stalled)" if counts.stalled else ""
+            parts += [
+                f"{running} running{stalled}",
+                f"{max(0, coordinator.total - counts.completed - running)} waiting",
+            ]
         if requests.limits:
             limits = sorted({int(limit.limit) for limit in list(requests.limits.values())})
-            parts.append(ProgressItem(8, f"limit {', '.join(map(str, limits))}"))
+            parts += [f"{self._rate(now, requests.answered):.0f} calls/s", f"{requests.tokens:,} tokens"]
+            parts.append(f"limit {', '.join(map(str, limits))}")
         return parts
 
     def _rate(self, now: float, replies: int) -> float:
@@ -143,9 +132,3 @@ def is_wanted(config: pytest.Config) -> bool:
     """Return whether to show progress: not with ``-q`` or ``-p no:terminal``, and not if nothing is run."""
     has_terminal = config.pluginmanager.hasplugin("terminalreporter")
     return has_terminal and config.get_verbosity() >= 0 and not config.option.collectonly
-
-
-def _short(number: int) -> str:
-    if number < 10_000:
-        return f"{number:,}"
-    return f"{number / 1000:,.0f} k" if number < 10_000_000 else f"{number / 1_000_000:,.1f} M"

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -137,7 +135,9 @@ def show_resume_command(session: ToolemuSession, exitstatus: int) -> None:
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
     if not reason or reporter is None or not any(session.folder.glob("*.json")):
         return
-    if _stopped_at_collection(reporter) and not any(session.folder.glob(RUNS)):
+    # If a file cannot be collected, pytest runs no test.
+    has_collection_error = any(isinstance(one, pytest.CollectReport) for one in reporter.stats.get("error", ()))
+    if has_collection_error and not any(session.folder.glob(RUNS)):
         return
     reporter.ensure_newline()
     reporter.write_line(f"toolemu: {reason}; resume with:", yellow=True)
@@ -153,7 +153,10 @@ def resume_command(session: ToolemuSession) -> str:
     arguments = list(repeated(invocation.args))
     position = arguments.index("--") if "--" in arguments else len(arguments)
     arguments.insert(position, f"{_RESUME}={relative_path(session.folder)}")
-    return " ".join([*_variables(session), shlex.join([*_program(), *arguments])])
+    original = sys.orig_argv
+    is_module = original[1:3] == ["-m", "pytest"] or original[1:2] == ["-mpytest"]
+    program = [original[0], "-m", "pytest"] if is_module else ["pytest"]
+    return " ".join([*_variables(session), shlex.join([*program, *arguments])])
 
 
 def _reason(session: ToolemuSession, exitstatus: int) -> str:
@@ -170,23 +173,6 @@ def _reason(session: ToolemuSession, exitstatus: int) -> str:
     kept = sum(outcomes[outcome] for outcome in ("broken", "inconclusive") if outcome not in rerun_outcomes)
     others = f", and resuming keeps {kept} more" if kept else ""
     return f"{count} {'case is' if count == 1 else 'cases are'} left without a verdict{others}" if count else ""
-
-
-def _stopped_at_collection(reporter: pytest.TerminalReporter) -> bool:
-    """Return whether a file could not be collected; pytest then runs no test."""
-    return any(isinstance(report, pytest.CollectReport) for report in reporter.stats.get("error", ()))
-
-
-def _program() -> list[str]:
-    """Return how pytest was started: by its script, or as a module of an interpreter."""
-    original = sys.orig_argv
-    if original[1:3] == ["-m", "pytest"] or original[1:2] == ["-mpytest"]:
-        return [original[0], "-m", "pytest"]
-    script = sys.argv[0]
-    if Path(script).name not in ("pytest", "py.test"):  # pytest.main() of another program
-        return ["pytest"]
-    installed = shutil.which("pytest")
-    return ["pytest"] if installed and Path(installed).resolve() == Path(script).resolve() else [script]
 
 
 def _variables(session: ToolemuSession) -> Iterator[str]:
