@@ -20,6 +20,9 @@ from pytest_toolemu.authoring.importers.tool_sources.published_tools import Publ
 from pytest_toolemu.authoring.importers.traces.json_values import load_json
 from pytest_toolemu.errors import UsageError
 
+Json = dict[str, Any]
+
+_MAX_NESTED: Final = 6
 _KINDS: Final = (
     "functions, definitions of functions, tools of LangChain, the OpenAI Agents SDK, or Pydantic AI, agents with such "
     "tools, or a list of these"
