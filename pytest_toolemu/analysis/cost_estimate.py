@@ -200,9 +200,7 @@ def estimate_requests(role: Role, model: Mapping[str, Any], count: int, what: st
     """Estimate requests whose replies may be corrected twice, such as those for worlds; ``what`` names them."""
     result = CostEstimate()
     if count:
-        one = _tokens(role, (1, 1, 1 + CORRECTIONS), _NONE, _ALL)
-        for _ in range(count):
-            result.add(role, model, one)
+        result.add(role, model, _tokens(role, (1, 1, 1 + CORRECTIONS), _NONE, (count, count, count)))
         result.basis[f"{what}, {_corrected(result)}"] = None
     return result
 

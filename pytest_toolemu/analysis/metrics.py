@@ -16,6 +16,7 @@ from pytest_toolemu.analysis.emulation_validity import total_counts
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
 from pytest_toolemu.analysis.statistics.intervals import (
     Estimate,
+    by_cluster,
     flakiness,
     histogram,
     mean_estimate,
@@ -108,11 +109,7 @@ class AgentSummary:
 
     def clusters(self, value: Callable[[RunSummary], float | None]) -> list[list[float]]:
         """Return the defined values of each case's trials, together with those of its variants."""
-        clusters: dict[str, list[float]] = {run.cluster: [] for run in self.runs}
-        for run in self.runs:
-            if (number := value(run)) is not None:
-                clusters[run.cluster].append(number)
-        return list(clusters.values())
+        return by_cluster((run.cluster, value(run)) for run in self.runs)
 
     def share(self, holds: Callable[[RunSummary], bool | None]) -> Estimate | None:
         """Estimate the share of runs for which ``holds`` is true, among those for which it is not None."""
@@ -269,11 +266,8 @@ class AgentSummary:
         return dict(sorted(((c, p) for c, p in probabilities.items() if p), key=lambda pair: (-pair[1], pair[0])))
 
     def _over_trials(self, metric: Callable[[int, int], float | None]) -> Estimate | None:
-        clusters: dict[str, list[float]] = {}
-        for runs in self.cases.values():
-            if (value := metric(*_judged_and_passed(runs))) is not None:
-                clusters.setdefault(runs[0].cluster, []).append(value)
-        return mean_estimate(list(clusters.values()), (0, 1))
+        values = ((runs[0].cluster, metric(*_judged_and_passed(runs))) for runs in self.cases.values())
+        return mean_estimate(by_cluster(values), (0, 1))
 
 
 def _judged_and_passed(runs: Iterable[RunSummary]) -> tuple[int, int]:

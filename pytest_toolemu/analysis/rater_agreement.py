@@ -13,7 +13,7 @@ from typing import Final, get_args
 from pytest_toolemu.analysis.calibration.labels import LabeledRun
 from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary
 from pytest_toolemu.analysis.statistics.agreement import alpha_estimate, kappa_estimate, why_undefined
-from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
+from pytest_toolemu.analysis.statistics.intervals import Estimate, by_cluster, share_estimate
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.verdict import PASSING
 
@@ -67,15 +67,13 @@ def _pair(runs: Sequence[RunSummary], one: str, other: str, first: dict[int, int
     both = sorted(first.keys() & second.keys())
     left, right = [first[index] for index in both], [second[index] for index in both]
     cases = [runs[index].cluster for index in both]
-    equal: dict[str, list[float]] = {}
-    for case, a, b in zip(cases, left, right, strict=True):
-        equal.setdefault(case, []).append(float(a == b))
+    equal = by_cluster([(case, float(a == b)) for case, a, b in zip(cases, left, right, strict=True)])
     passed = [[score >= PASSING for score in scores] for scores in (left, right)]
     return RaterPair(
         one,
         other,
         len(both),
-        share_estimate(list(equal.values())),
+        share_estimate(equal),
         kappa_estimate(passed[0], passed[1], labels=(0, 1), clusters=cases),
         kappa_estimate(left, right, "quadratic", clusters=cases),
         why_undefined(passed[0], passed[1], (one, other)),

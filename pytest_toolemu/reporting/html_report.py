@@ -108,34 +108,23 @@ def page_environment() -> jinja2.Environment:
 
     Contexts need ``longest``, as those of ``template_environment`` do.
     """
-
     environment = template_environment()
-    environment.globals.update(
-        few=FEW_VERDICTS,
-        many=MANY_AGENTS,
-        x=x_position,
-        y=y_position,
-    )
-    environment.filters["thousands"] = "{:,}".format
-    environment.filters["estimate"] = _estimate
-    environment.filters["number"] = _number
-    environment.filters["p_value"] = format_p_value
-    environment.filters["range"] = _range
-    environment.filters["counts"] = _counts
-    environment.filters["breakable"] = _breakable
-    environment.filters["slices"] = _slices
+    environment.globals.update(few=FEW_VERDICTS, many=MANY_AGENTS, x=x_position, y=y_position)
+    environment.filters |= {
+        "thousands": "{:,}".format,
+        "estimate": lambda estimate, pattern: format_interval(estimate, pattern) if estimate else NO_VALUE,
+        "number": lambda value, pattern: NO_VALUE if value is None else pattern.format(value),
+        "p_value": format_p_value,
+        "range": _range,
+        "counts": _counts,
+        # Names get optional line breaks after their separators, for narrow columns.
+        "breakable": lambda text: Markup(_SEPARATOR.sub(r"\1<wbr>", str(escape(text)))),
+        "slices": _slices,
+    }
     return environment
 
 
 _environment = cache(page_environment)
-
-
-def _estimate(estimate: Estimate | None, pattern: str) -> str:
-    return NO_VALUE if estimate is None else format_interval(estimate, pattern)
-
-
-def _number(value: float | None, pattern: str) -> str:
-    return NO_VALUE if value is None else pattern.format(value)
 
 
 def _range(estimate: Estimate, pattern: str, scale: float = 1, unit: str = "") -> str:
@@ -148,11 +137,6 @@ def _range(estimate: Estimate, pattern: str, scale: float = 1, unit: str = "") -
 def _counts(counts: Mapping[Any, Any], pattern: str = "{count} {name}") -> str:
     """Return ``3 broken, 1 inconclusive``."""
     return ", ".join(pattern.format(name=name, count=count) for name, count in counts.items())
-
-
-def _breakable(text: str) -> Markup:
-    """Return a name with optional line breaks after its separators, for narrow columns."""
-    return Markup(_SEPARATOR.sub(r"\1<wbr>", str(escape(text))))
 
 
 def _slices(run: RunView) -> str:

@@ -68,25 +68,31 @@ def _lines(report: ReportData) -> Iterator[str]:
     yield from map(_agent, report.summaries)
     yield ""
     yield f"Unsafe: a safety score below 2. SD: standard deviation over runs. Cases: {code_span(str(report.cases))}."
-    yield f"Judges: {_judges(report)}."
+    yield from _basis(report)
+    failed = [run for run in report.runs if run.summary.outcome == "failed"]
+    no_verdict = [run for run in report.runs if run.summary.outcome not in ("passed", "failed")]
+    yield from _list("Worst failures", failed)
+    yield from _list("Runs without a verdict, which say nothing about the agent", no_verdict)
+
+
+def _basis(report: ReportData) -> Iterator[str]:
+    """Yield what the metrics rest on: judges, conversations, costs, and what models did otherwise."""
+    components = component_views(report)
+    judges = [f"{judge.name} #{judge.hash} ({judge.note})" for judge in components if judge.kind == "judge"]
+    yield f"Judges: {', '.join(map(code_span, judges)) or 'none'}."
     yield from _conversations(report)
     if line := recheck_line(report.run_summaries):
         yield f"\n{line}."
     for summary in report.summaries:
         if summary.spending:
             yield f"{code_span(summary.agent)} cost USD {summary.spending}."
-    for component in component_views(report):
+    for component in components:
         if component.kind == "worlds":
             yield f"Worlds: {component.name}{f', {component.note}' if component.note else ''}."
     for cascade in cascade_totals(use for summary in report.run_summaries for use in summary.cascades):
         yield f"\nCascade {code_span(cascade.name)}: {cascade.text}."
-    runs = report.run_summaries
-    for line in note_lines(run.case_notes for run in runs):
+    for line in note_lines(run.case_notes for run in report.run_summaries):
         yield f"\n⚠️ {cell(line)}"
-    failed = [run for run in report.runs if run.summary.outcome == "failed"]
-    no_verdict = [run for run in report.runs if run.summary.outcome not in ("passed", "failed")]
-    yield from _list("Worst failures", failed)
-    yield from _list("Runs without a verdict, which say nothing about the agent", no_verdict)
 
 
 def _conversations(report: ReportData) -> Iterator[str]:
@@ -128,11 +134,6 @@ def _agent(summary: AgentSummary) -> str:
         means.append(rows[f"mean_{metric}"].text + deviation)
     cells = [cell(summary.agent), str(summary.n), unsafe, *means, rows["safe_and_helpful"].text, missing or "0"]
     return f"| {' | '.join(cells)} |"
-
-
-def _judges(report: ReportData) -> str:
-    judges = [component for component in component_views(report) if component.kind == "judge"]
-    return ", ".join(code_span(f"{judge.name} #{judge.hash} ({judge.note})") for judge in judges) or "none"
 
 
 def _list(title: str, runs: Sequence[RunView]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_toolemu.analysis.metrics import AgentSummary, spending_text, summarize_agents
-from pytest_toolemu.analysis.run_summary import RunSummary, cascade_totals, judges_of, origins
+from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary, cascade_totals, origins
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
@@ -24,10 +24,9 @@ from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.files.regular_files import read_regular
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
-from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.comparison import divergence_keys
 from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_html
-from pytest_toolemu.sessions.manifest_records import Manifest, WorldCounts, counts_text
+from pytest_toolemu.sessions.manifest_records import Manifest, counts_text
 from pytest_toolemu.sessions.reader import prices_of, summarize_run
 from pytest_toolemu.sessions.shard_assignment import gaps
 from pytest_toolemu.sessions.store import RunStore
@@ -190,20 +189,11 @@ def _relative(path: str, root: Path) -> str:
     return resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else path
 
 
+# The order in which the kinds are shown.
 _KINDS: Final = (
-    "agent",
-    "emulator",
-    "judge",
-    "cascade",
-    "fallback",
-    "no structured output",
-    "refused parameters",
-    "reported model",
-    "worlds",
-    "dataset",
-    "edition",
-    "server",
-)
+    "agent", "emulator", "judge", "cascade", "fallback", "no structured output", "refused parameters", "reported model",
+    "worlds", "dataset", "edition", "server",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -218,62 +208,44 @@ class ComponentView:
 
 def component_views(report: ReportData) -> list[ComponentView]:
     """Return the components of the runs by kind, each once."""
-    views = (*_components(report), *_fallbacks(report), *_of_sessions(report))
+    views = (*_configured(report), *_used(report))
     return sorted(dict.fromkeys(views), key=lambda view: (_KINDS.index(view.kind), view.name, view.hash))
 
 
-def _components(report: ReportData) -> Iterator[ComponentView]:
+def _configured(report: ReportData) -> Iterator[ComponentView]:
     """Yield agents, emulators, judges with their calibration, and the cases with their datasets."""
+    from pytest_toolemu.analysis.calibration.calibration_file import calibration_status
+
     for run in report.runs:
-        if run.made_by:
+        if name := run.made_by:
             prompt = f", prompt {run.prompt}" if run.prompt else ""
-            yield _component("agent", run.made_by, f"{run.summary.agent}{prompt}")
-    judges = judges_of(report.run_summaries)
-    for summary in report.run_summaries:
-        if summary.emulator:
-            yield _component("emulator", summary.emulator)
-    for judge in {judge for summary in report.run_summaries for judge in summary.judges}:
-        fixed = "fixed rules of the cases"
-        yield _component("judge", judge, _calibration(str(judge), report) if judge in judges else fixed)
-    yield _component("dataset", report.cases)
+            yield ComponentView("agent", name.label, name.hash, f"{run.summary.agent}{prompt}")
+        if name := run.summary.emulator:
+            yield ComponentView("emulator", name.label, name.hash)
+    for judge in {judge for run in report.run_summaries for judge in run.judges}:
+        is_fixed = judge.kind == CHECKS_KIND
+        note = "fixed rules of the cases" if is_fixed else calibration_status(str(judge), report.calibrations)
+        yield ComponentView("judge", judge.label, judge.hash, note)
+    yield ComponentView("dataset", report.cases.label, report.cases.hash)
     for line in origins(report.run_summaries):
         yield ComponentView("edition", visible(line))
 
 
-def _fallbacks(report: ReportData) -> Iterator[ComponentView]:
-    """Yield how often the stages of cascades decided, and what the runs fell back on."""
+def _used(report: ReportData) -> Iterator[ComponentView]:
+    """Yield what cascades and fallbacks did, the worlds that the sessions built, and the servers that they started."""
     runs = report.run_summaries
     for cascade in cascade_totals(use for run in runs for use in run.cascades):
         yield ComponentView("cascade", visible(cascade.line))
     for kind, line in notes_in_words(run.case_notes for run in runs):
         yield ComponentView(kind, visible(line.removeprefix("fallback: ")))
-
-
-def _of_sessions(report: ReportData) -> Iterator[ComponentView]:
-    """Yield the worlds that the sessions built, and the servers that they started."""
     for manifest in report.manifests:
         if manifest.worlds:
-            yield _worlds_view(manifest.worlds, manifest.cost.get("builder"))
+            # The cost of the worlds is part of no run.
+            cost = manifest.cost.get("builder")
+            note = f"USD {spending_text('builder', cost)}" if cost else ""
+            yield ComponentView("worlds", visible(counts_text(manifest.worlds)), note=visible(note))
         for server in manifest.servers:
-            name, version = f"vllm serve {server.model}", f"vLLM {server.version}"
-            yield ComponentView("server", visible(name), note=visible(version))
-
-
-def _worlds_view(counts: WorldCounts, cost: Cost | None) -> ComponentView:
-    """Return the worlds that a session built, with their cost, which is part of no run."""
-    note = f"USD {spending_text('builder', cost)}" if cost else ""
-    return ComponentView("worlds", visible(counts_text(counts)), note=visible(note))
-
-
-def _component(kind: str, name: ComponentName, note: str = "") -> ComponentView:
-    return ComponentView(kind, name.label, name.hash, note)
-
-
-def _calibration(judge: str, report: ReportData) -> str:
-    """Return the calibration status of a judge."""
-    from pytest_toolemu.analysis.calibration.calibration_file import calibration_status
-
-    return calibration_status(judge, report.calibrations)
+            yield ComponentView("server", visible(f"vllm serve {server.model}"), note=visible(f"vLLM {server.version}"))
 
 
 def recheck_line(runs: Sequence[RunSummary]) -> str:

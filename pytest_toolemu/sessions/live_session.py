@@ -47,9 +47,7 @@ class CaseInFlight(Record):
     calls: Count = Field(default=0, description="Number of answered tool calls")
     tool: str = Field(default="", description="Tool whose call is being answered; empty if none is")
     seconds: Number = Field(default=0, description="Running time without pauses, in seconds")
-    paused: bool = Field(
-        default=False, description="Whether the case waits to send a request: for a permit, or before it repeats one"
-    )
+    paused: bool = Field(default=False, description="Whether the case waits to send a request")
 
 
 @dataclass(frozen=True)
@@ -92,9 +90,7 @@ class SessionProgress(Record):
     tokens: Count = Field(default=0, description="Input and output tokens so far")
     cost: str = Field(default="", description="Cost so far in words; empty if no request was sent")
     budget: str = Field(default="", description="Limits of cost, tokens, and time in words; empty without any")
-    expected_end: ExpectedEnd | None = Field(
-        default=None, description="Estimate of the remaining time; null as long as no case was run"
-    )
+    expected_end: ExpectedEnd | None = Field(default=None, description="Estimate of the remaining time")
     request_limits: tuple[RequestLimit, ...] = Field(default=(), description="Limits of concurrent requests")
     problems: tuple[str, ...] = Field(default=(), description="Why requests to some provider are no longer sent")
     resume: str = Field(default="", description="Command that resumes the session")
@@ -110,9 +106,7 @@ class LiveProcess(Record):
     host: str = Field(description="Name of the computer")
     updated: Number = Field(description="When this was written, in seconds since the epoch")
     cases: tuple[CaseInFlight, ...] = Field(default=(), description="Cases in flight, the oldest first")
-    progress: SessionProgress | None = Field(
-        default=None, description="The session as a whole; null in a process that does not lead it"
-    )
+    progress: SessionProgress | None = Field(default=None, description="The session, if the process leads it")
 
 
 @dataclass(frozen=True)

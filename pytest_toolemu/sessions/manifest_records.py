@@ -42,9 +42,7 @@ class WorldCounts(Record):
     builder: str = Field(description="Name of the model that built the worlds")
     built: Count = Field(description="Number of worlds that were built")
     corrected: Count = Field(default=0, description="Number of built worlds that the model had to correct")
-    failed: Count = Field(
-        default=0, description="Number of worlds that were not built, so that their cases were not run"
-    )
+    failed: Count = Field(default=0, description="Number of worlds that were not built")
     by_fallback: Count = Field(default=0, description="Number of built worlds for which a fallback model was asked")
 
 
@@ -53,7 +51,7 @@ class PlannedItem(Record):
 
     agent: str = Field(default="", description="Name of the agent, if it was known at collection")
     outcome: Literal["", "not run", "broken", "inconclusive", "unjudged", "passed", "failed"] = Field(
-        default="", description="Outcome of an item that left no record; empty if it left one"
+        default="", description="Outcome of an item without a record"
     )
     reason: str = Field(default="", description="Why the item left no record")
 
@@ -75,53 +73,39 @@ class Manifest(Record):
 
     session: FolderName = Field(default="", description="Name of the session, which is the name of its folder")
     settings: dict[str, tuple[SettingValue, str]] = Field(
-        default={}, description="Value of each setting, and where it was set"
+        default={}, description="Value of each setting, and its source"
     )
     arguments: tuple[str, ...] = Field(default=(), description="Command line arguments of pytest")
     rootdir: PathText = Field(default=".", description="Folder that paths in settings are relative to")
-    versions: dict[str, str] = Field(
-        default={}, description="Versions of Python, of this package, and of the libraries in use"
-    )
+    versions: dict[str, str] = Field(default={}, description="Versions of Python and of the libraries in use")
     datasets: tuple[Edition, ...] = Field(default=(), description="Datasets that the cases belong to")
     resumed_from: tuple[PathText, ...] = Field(
-        default=(), description="Sessions whose runs this session may have reused, relative to the run directory"
+        default=(), description="Sessions whose runs this session may have reused"
     )
     evaluators: tuple[str, ...] = Field(default=(), description="Evaluators that the session used")
     judged_by: tuple[str, ...] = Field(default=(), description="Names of all evaluators that scored a run")
-    models: str | None = Field(
-        default=None, description="Whether models were called or replayed: `live`, `replayed`, or both"
-    )
+    models: str | None = Field(default=None, description="`live`, `replayed`, or both, as models answered")
     servers: tuple[ServerRecord, ...] = Field(default=(), description="vLLM servers that the session started")
-    prices: tuple[PriceList, ...] = Field(
-        default=(), description="Prices in the file that the session used, which later commands use for its runs"
-    )
+    prices: tuple[PriceList, ...] = Field(default=(), description="Prices of the file that the session used")
     cost: dict[Role, Cost] = Field(default={}, description="Requests, tokens, and cost in USD by role")
     worlds: WorldCounts | None = Field(default=None, description="Worlds that the session built; null if it built none")
-    stopped_early: str = Field(
-        default="", description="Why the session stopped before it had run all of its cases; empty if it did not"
-    )
+    stopped_early: str = Field(default="", description="Why the session stopped early; empty if it did not")
     early_decisions: tuple[str, ...] = Field(
-        default=(),
-        description="Decisions on the gates of a session that stopped early, with the error probability and the range "
-        "of values that all cases could give, a line for each",
+        default=(), description="Decisions on the gates of a session that stopped early"
     )
     not_run: Count = Field(default=0, description="Number of cases that were not run")
     planned: dict[CaseId, PlannedCase] = Field(default={}, description="Cases that the session was to run, by ID")
-    merged_from: tuple[PathText, ...] = Field(
-        default=(), description="Folders of the sessions that `toolemu merge` merged into this one"
-    )
+    merged_from: tuple[PathText, ...] = Field(default=(), description="Sessions that were merged into this one")
     shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] | None = Field(
         default=None, description="Number of shards of a merged session; null if it was not sharded"
     )
-    playground: bool = Field(
-        default=False, description="Whether a person played the runs by hand; they do not measure an agent"
-    )
+    playground: bool = Field(default=False, description="Whether a person played the runs by hand")
     missing: Annotated[tuple[str, ...], Field(max_length=MAX_SHARDS)] = Field(
         default=(), description="Shards that the merge went without, a sentence for each"
     )
     judges: tuple[str, ...] = Field(default=(), description="Evaluators of `toolemu judge` that judged the runs again")
     cases: dict[str, dict[str, str]] = Field(
-        default={}, description="Case files whose checks `toolemu judge --cases` applied, with their hashes, by case ID"
+        default={}, description="Case files of `toolemu judge --cases`, with hashes"
     )
     judged_from: tuple[str, ...] = Field(default=(), description="Sessions whose runs `toolemu judge` judged again")
     imported_from: tuple[str, ...] = Field(default=(), description="Files that `toolemu import` read the runs from")
@@ -178,14 +162,10 @@ class ShardManifest(Record):
     shard: Annotated[int, Field(ge=1)] = Field(description="Number of the shard, from 1")
     count: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = Field(description="Number of shards")
     items: Count = Field(description="Number of test items in this shard")
-    runs: tuple[str, ...] = Field(
-        description="The records that the shard was to write, as case ID and hash of the item"
-    )
+    runs: tuple[str, ...] = Field(description="Case and hash of the item of each record")
     collected: Count = Field(description="Number of test items in all shards")
     collection: str = Field(description="Hash of all collected items; equal in all shards of a session")
-    durations: str = Field(
-        description="Hash of the durations that assigned cases to shards; equal in all shards, empty without durations"
-    )
+    durations: str = Field(description="Hash of the durations that assigned cases to shards; empty without any")
 
     @model_validator(mode="after")
     def _has_a_valid_number(self) -> ShardManifest:
@@ -226,9 +206,7 @@ class StoredWorldBuild(Record):
     file: str = Field(description="File of the world in the folder of worlds")
     problem: str = Field(default="", description="Why the world was not built; empty if it was")
     repairs: int = Field(default=0, ge=0, description="Number of problems that the model was asked to correct")
-    messages: tuple[Message, ...] = Field(
-        default=(), description="Every message to or from the model, once; `model_calls` refers to them by index"
-    )
+    messages: tuple[Message, ...] = Field(default=(), description="Every message once; `model_calls` refers to them")
     model_calls: tuple[ModelCall, ...] = Field(default=(), description="Every request to the model, with its reply")
 
 

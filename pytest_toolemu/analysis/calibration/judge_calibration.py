@@ -14,7 +14,7 @@ from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.analysis.calibration.labels import REFERENCE, Label, LabeledRun, SecondOpinions, labels_by_annotator
 from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, rejudge
 from pytest_toolemu.analysis.statistics.agreement import confusion_matrix, kappa_estimate
-from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate, mean_estimate, share_estimate
+from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate, by_cluster, mean_estimate, share_estimate
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.engine import run_case
@@ -168,29 +168,20 @@ def _agreement(triples: Sequence[tuple[Opinion, int, int]]) -> AnnotatorAgreemen
     ]
     return AnnotatorAgreement(
         labels=len(triples),
-        same_side=share_estimate(_grouped(sides)),
+        same_side=share_estimate(by_cluster(sides)),
         kappa=kappa_estimate(
             [label for _, label, _ in triples], [score for _, _, score in triples], "quadratic", clusters=cases
         ),
     )
 
 
-def _grouped(pairs: Sequence[tuple[str, float | None]]) -> list[list[float]]:
-    """Return the defined values of each case."""
-    by_case: dict[str, list[float]] = {}
-    for case, value in pairs:
-        if value is not None:
-            by_case.setdefault(case, []).append(value)
-    return list(by_case.values())
-
-
 def _share(pairs: Sequence[tuple[Opinion, int]], holds: Callable[[int, int], bool | None]) -> Estimate | None:
-    return share_estimate(_grouped([(opinion.case, holds(opinion.label, score)) for opinion, score in pairs]))
+    return share_estimate(by_cluster([(opinion.case, holds(opinion.label, score)) for opinion, score in pairs]))
 
 
 def _bias(pairs: Sequence[tuple[Opinion, int]], labels: Sequence[int]) -> Estimate | None:
     differences = [(opinion.case, float(score - opinion.label)) for opinion, score in pairs if opinion.label in labels]
-    return mean_estimate(_grouped(differences), (SCORES[0] - labels[-1], SCORES[-1] - labels[0]))
+    return mean_estimate(by_cluster(differences), (SCORES[0] - labels[-1], SCORES[-1] - labels[0]))
 
 
 def _consistency(opinions: Sequence[Opinion], side: Callable[[int], object]) -> Estimate | None:
@@ -203,7 +194,7 @@ def _consistency(opinions: Sequence[Opinion], side: Callable[[int], object]) -> 
             answers.setdefault(key, set()).add(side(opinion.score))
             times[key] += 1
     return share_estimate(
-        _grouped([(key[0], len(distinct) == 1) for key, distinct in answers.items() if times[key] > 1])
+        by_cluster([(key[0], len(distinct) == 1) for key, distinct in answers.items() if times[key] > 1])
     )
 
 
@@ -350,8 +341,8 @@ def cascade_calibration(opinions: Sequence[Opinion]) -> CascadeCalibration | Non
     return CascadeCalibration(
         strong=stages[0][1].stages[-1].evaluator,
         decided={stage: counts[stage] for stage in STAGE_NAMES},
-        strong_accuracy=share_estimate(_by_case([(case, not strong) for case, _, strong in pairs])),
-        added_error=mean_estimate(_by_case([(case, own - strong) for case, own, strong in pairs]), (-1, 1)),
+        strong_accuracy=share_estimate(by_cluster([(case, not strong) for case, _, strong in pairs])),
+        added_error=mean_estimate(by_cluster([(case, own - strong) for case, own, strong in pairs]), (-1, 1)),
         reversed_runs=sum(own != strong for _, own, strong in pairs),
         unpaired=len(opinions) - len(pairs),
     )
@@ -371,10 +362,3 @@ def _strong_score(cascade: CascadeRecord) -> int | None:
 
 def _is_wrong(score: int, label: int) -> bool:
     return (score < PASSING) != (label < PASSING)
-
-
-def _by_case(values: Sequence[tuple[str, float]]) -> list[list[float]]:
-    by_case: dict[str, list[float]] = {}
-    for case, value in values:
-        by_case.setdefault(case, []).append(value)
-    return list(by_case.values())

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from pytest_toolemu.analysis.gates.gate_file import Difference, Gate, Gates, exact_fraction
-from pytest_toolemu.analysis.metrics import GATE_METRICS, AgentSummary, GateMetric, Status
+from pytest_toolemu.analysis.metrics import GATE_METRICS, AgentSummary, GateMetric, Status, summarize_agents
 from pytest_toolemu.analysis.run_summary import ReportedOutcome, RunSummary
 from pytest_toolemu.analysis.statistics.hypothesis_tests import (
     case_changes,
@@ -93,12 +93,10 @@ class Baseline(Record):
     @classmethod
     def of(cls, runs: Iterable[RunSummary], created: str) -> Baseline:
         """Return the baseline of these runs; UsageError if there are none."""
-        by_agent: dict[str, list[RunSummary]] = {}
-        for run in runs:
-            by_agent.setdefault(run.agent, []).append(run)
-        if not by_agent:
+        agents = {one.agent: _agent_baseline(one.runs) for one in summarize_agents(runs)}
+        if not agents:
             raise UsageError("there are no runs to create a baseline from; name the folder of a session that ran cases")
-        return cls(made=created, agents={agent: _agent_baseline(group) for agent, group in by_agent.items()})
+        return cls(made=created, agents=agents)
 
     def write(self, path: Path) -> None:
         """Write the file atomically, with one line for each value, so that a diff shows whose results changed."""

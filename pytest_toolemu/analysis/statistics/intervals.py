@@ -40,6 +40,15 @@ class Estimate:
         return "" if self.low is not None else f"1 {'run' if self.n == 1 else 'case'}: no interval"
 
 
+def by_cluster(pairs: Iterable[tuple[str, float | None]]) -> list[list[float]]:
+    """Return the defined values of each cluster, such as those of the trials of a case."""
+    clusters: dict[str, list[float]] = {}
+    for cluster, value in pairs:
+        if value is not None:
+            clusters.setdefault(cluster, []).append(value)
+    return list(clusters.values())
+
+
 def normal_quantile(share: float) -> float:
     """Return the value below which the given share of a standard normal distribution lies."""
     return NormalDist().inv_cdf(share)
