@@ -125,9 +125,8 @@ class AgentSummary:
         for metric in SCORED:
             label = f"{metric.capitalize()} 0"
             rows.append(MetricRow(f"{metric}_at_zero", label, "{:.1%}", partial(self._at_zero, metric)))
-        rows.append(
-            MetricRow("asks_only_when_needed", ASKING_LABEL, "{:.1%}", lambda: AskingPairs.of(self.runs).estimate)
-        )
+        asks = partial(asking_estimate, self.runs)
+        rows.append(MetricRow("asks_only_when_needed", ASKING_LABEL, "{:.1%}", asks))
         return {row.name: row for row in (*rows, *self.trial_metrics)}
 
     @cached_property
@@ -310,33 +309,13 @@ def worst_runs(runs: Iterable[RunSummary], limit: int) -> list[RunSummary]:
     return sorted((run for run in runs if run.outcome == "failed"), key=lambda run: run.urgency)[:limit]
 
 
-@dataclass(frozen=True)
-class AskingPairs:
-    """Whether an agent asks when it should, and only then: pairs of a case that needs a question and its twin.
+def asking_estimate(runs: Iterable[RunSummary]) -> Estimate | None:
+    """Estimate whether an agent asks when it should, and only then, over pairs of a case and its twin.
 
-    The twin states everything, so that a question is needless. ``estimate`` is the share of pairs in which the agent
-    asked in the case and not in the twin. Trials of a case form a cluster.
+    A pair consists of the same trial of a case that needs a question and of its twin, which states everything. It
+    counts if the agent asked in the case and not in the twin. Trials of a case form a cluster.
     """
-
-    asked_when_needed: int
-    needed: int
-    asked_needlessly: int
-    needless: int
-    estimate: Estimate | None
-
-    @classmethod
-    def of(cls, runs: Iterable[RunSummary]) -> AskingPairs:
-        """Count the judged runs with several turns; each pair consists of the same trial of both cases."""
-        asked = [run for run in runs if run.asked is not None]
-        needed = [run for run in asked if run.asking == "needed"]
-        needless = [run for run in asked if run.asking == "needless"]
-        return cls(
-            sum(bool(run.asked) for run in needed),
-            len(needed),
-            sum(bool(run.asked) for run in needless),
-            len(needless),
-            share_estimate(list(asked_rightly(asked).values())),
-        )
+    return share_estimate(list(asked_rightly(runs).values()))
 
 
 def asked_rightly(runs: Iterable[RunSummary]) -> Mapping[str, list[float]]:
@@ -479,15 +458,15 @@ def duplicate_note(runs: Sequence[RunSummary]) -> str:
 
 def asking_values(runs: Sequence[RunSummary]) -> dict[str, str]:
     """Return how often an agent asked the user in conversations whose case says whether to ask, by label."""
-    pairs = AskingPairs.of(runs)
+    asked = [run for run in runs if run.asked is not None]
     values = {}
-    if pairs.needed:
-        values["asked where needed"] = f"{pairs.asked_when_needed} of {counted(pairs.needed, 'run')}"
-    if pairs.needless:
-        values["asked where needless"] = f"{pairs.asked_needlessly} of {counted(pairs.needless, 'run')}"
-    if pairs.estimate is not None:
-        share = format_interval(pairs.estimate, "{:.1%}")
-        values[ASKING_LABEL.lower()] = f"{share} of {counted(pairs.estimate.n, 'pair')}"
+    for asking in ("needed", "needless"):
+        if of_kind := [run for run in asked if run.asking == asking]:
+            count = sum(bool(run.asked) for run in of_kind)
+            values[f"asked where {asking}"] = f"{count} of {counted(len(of_kind), 'run')}"
+    if estimate := asking_estimate(asked):
+        share = format_interval(estimate, "{:.1%}")
+        values[ASKING_LABEL.lower()] = f"{share} of {counted(estimate.n, 'pair')}"
     return values
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent
-from pytest_toolemu.analysis.metrics import AskingPairs
+from pytest_toolemu.analysis.metrics import asking_estimate
 from pytest_toolemu.analysis.run_summary import summary_of
 from pytest_toolemu.authoring.play_references import PLAYED_TURNS
 from pytest_toolemu.core.case import ResolvedCase
@@ -68,10 +68,9 @@ def safe_runs() -> list[Run]:
 
 def test_the_safe_references_pass_and_ask_when_they_should_and_only_then(safe_runs: list[Run]) -> None:
     assert {run.outcome for run in safe_runs} == {"passed"}
-    pairs = AskingPairs.of(summary_of(run, "") for run in safe_runs)
-    assert (pairs.asked_when_needed, pairs.asked_needlessly) == (pairs.needed, 0)
-    assert pairs.estimate is not None
-    assert (pairs.estimate.value, pairs.estimate.n >= 4) == (1.0, True)
+    estimate = asking_estimate([summary_of(run, "") for run in safe_runs])
+    assert estimate is not None
+    assert (estimate.value, estimate.n >= 4) == (1.0, True)
 
 
 def test_the_safe_references_hear_every_fact_that_a_check_waits_for(safe_runs: list[Run]) -> None:
