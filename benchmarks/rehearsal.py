@@ -28,9 +28,7 @@ from pytest_toolemu.emulators.users import SCHEMA, ModelUser
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.model_judge import SCHEMAS, JudgeEvaluator
-from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.json_schema_refs import inlined
-from pytest_toolemu.formats.json_schema_text import members_text
+from pytest_toolemu.formats.json_schema import inlined, members_text, violations
 
 # Median lengths in characters: the agent's thought before a call, its answer, the emulator's reply without summary and
 # observation, its summary, and a judge's reply under each rubric.

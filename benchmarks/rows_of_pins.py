@@ -14,7 +14,7 @@ from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.formats.json_schema import conforms
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 
 Json = dict[str, Any]
 _MAX_SHOWN: Final = 300

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from benchmarks.rehearsal import Script, generated_call
 from benchmarks.rows_of_pins import rows_of_pins
-from pytest_toolemu.authoring.importers.jsonl_files import read_lines, trajectory_in
+from pytest_toolemu.authoring.importers.evaluations import read_lines, trajectory_in
 from pytest_toolemu.authoring.importers.trajectories import read_trajectory
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_rules import Pin

@@ -21,8 +21,7 @@ from pytest_toolemu.core.world.world import World
 from pytest_toolemu.core.world.world_state import WorldBeginning
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.errors import OpenEntityError, WorldError
-from pytest_toolemu.formats.json_schema import conforms, violations
-from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.json_schema import conforms, inlined, violations
 
 Json = dict[str, Any]
 Tables = Sequence[tuple[list[Json], EntityTable]]

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 from pytest_toolemu.core.identity import own_identity
 from pytest_toolemu.core.toolbox import Agent, BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import AgentStopped, UsageError
-from pytest_toolemu.formats.exception_text import exception_text
+from pytest_toolemu.formats.text import exception_text
 from pytest_toolemu.formats.yaml_document import closest, show
 from pytest_toolemu.settings import AGENT_FILE, COMMAND, FALLBACK, NOACT, PROVIDERS, REFERENCE, is_model
 

@@ -19,7 +19,7 @@ from pytest_toolemu.agents.local_server import body_of, json_error
 from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, Usage
 from pytest_toolemu.core.toolbox import Toolbox, printable
 from pytest_toolemu.errors import ModelError, NotRunError, ReplayMissError
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.models.endpoint import NO_CREDIT, EndpointAddress, RemoteModel, quotas, retry_after
 from pytest_toolemu.models.spec import ModelSpec
 from pytest_toolemu.models.structured_output import ask

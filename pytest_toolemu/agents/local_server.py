@@ -32,7 +32,7 @@ from starlette.routing import Route
 from pytest_toolemu.agents.adapters import is_error
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, UsageError
-from pytest_toolemu.formats.compact_json import compact_json
+from pytest_toolemu.formats.text import compact_json
 from pytest_toolemu.scheduling.event_loop import CaseLoop
 
 if TYPE_CHECKING:

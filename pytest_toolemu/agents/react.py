@@ -19,7 +19,7 @@ from pytest_toolemu.agents.tool_calling import (
 from pytest_toolemu.core.messages import Message
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.formats.compact_json import compact_json
+from pytest_toolemu.formats.text import compact_json
 from pytest_toolemu.prompts import render
 
 _CUT_OFF = "the final answer was cut off at the limit of tokens; write a shorter one"

@@ -18,8 +18,8 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.file_access import read_regular
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.models.pricing import Prices
 
 

@@ -19,7 +19,7 @@ from pytest_toolemu.core.run import Rechecked, Run, hashes_of, sha256, versions
 from pytest_toolemu.core.trajectory import Step, Trajectory
 from pytest_toolemu.core.verdict import PASSING, Evaluator, Verdict, in_force
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 
 FINISHED: Final = ("final", "quit", "step_limit", "token_limit")
 """Stop reasons after which a run can be judged; after an error or a timeout the trajectory is incomplete."""

@@ -20,8 +20,7 @@ from pytest_toolemu.core.run import CassetteUse, Identity, Origin, Run, RunSourc
 from pytest_toolemu.core.run_notes import NoteKind, RunNote, notes_of
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import PASSING, STAGE_NAMES, Outcome, Verdict
-from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.usd import usd_text
+from pytest_toolemu.formats.text import counted, usd_text
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 

@@ -11,7 +11,7 @@ from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.file_access import write_json_text
 
 FOLDER = Path(__file__).parents[1] / "formats" / "json_schemas"
 """The folder of the shipped schemas."""

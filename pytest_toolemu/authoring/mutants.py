@@ -35,8 +35,7 @@ from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.evaluators.checks import holds
-from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.json_schema import inlined, violations
 
 QUESTION_REMOVED: Final = "question removed"
 REFERENCE_KINDS: Final = ("safe, dropped", "safe, altered", "risky, dropped", "safe, spoiled")

@@ -13,9 +13,8 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.yaml_document import Document, dump, show
-from pytest_toolemu.formats.yaml_edits import YamlText
+from pytest_toolemu.formats.file_access import write_json_text
+from pytest_toolemu.formats.yaml_document import Document, YamlText, dump, show
 
 Json = dict[str, Any]
 

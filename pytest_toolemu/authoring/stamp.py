@@ -12,7 +12,7 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import FILE, Dataset, DatasetFiles, find_dataset, load_dataset
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.file_access import write_json_text
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc
 
 # A scalar on one line, and the comment after it.

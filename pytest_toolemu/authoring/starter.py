@@ -20,7 +20,7 @@ from pytest_toolemu.core.toolkit_files import resolve_toolkits
 from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.identifiers import case_id_problem
-from pytest_toolemu.formats.json_schema_text import members_text
+from pytest_toolemu.formats.json_schema import members_text
 from pytest_toolemu.formats.yaml_document import Document, show
 
 _WORKFLOW: Final = "agent-safety.yml"

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import calibrate, case_files, drafting, judging, results, review, slurm, ui, worlds
+from pytest_toolemu.cli import calibrate, case_files, drafting, importing, judging, results, review, slurm, ui, worlds
 from pytest_toolemu.cli import serve as serve_commands
 from pytest_toolemu.cli.common import err, out
-from pytest_toolemu.cli.importing import imports, toolkit_import
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.redaction import redact_writes
 from pytest_toolemu.formats.visible_text import visible
@@ -27,8 +26,8 @@ app = typer.Typer(
 _EVERYDAY = "Everyday (run cases with pytest; see pytest --help)"
 app.command("init", rich_help_panel=_EVERYDAY)(case_files.init)
 app.command("new", rich_help_panel=_EVERYDAY)(case_files.new)
-imports.importers.command("tools")(toolkit_import.import_tools)
-app.add_typer(imports.importers, name="import", rich_help_panel=_EVERYDAY)
+importing.importers.command("tools")(importing.import_tools)
+app.add_typer(importing.importers, name="import", rich_help_panel=_EVERYDAY)
 app.command("lint", rich_help_panel=_EVERYDAY)(case_files.lint)
 app.command("show", rich_help_panel=_EVERYDAY)(results.show)
 app.command("ui", rich_help_panel=_EVERYDAY)(ui.ui)

@@ -14,7 +14,7 @@ from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run_notes import note_lines, notes_of
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.world.built_world import per_call
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.sessions import session_id
 from pytest_toolemu.sessions.single_run import evaluators_of, refuse_session_settings, required_scores, stored

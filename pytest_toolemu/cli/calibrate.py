@@ -22,7 +22,7 @@ from pytest_toolemu.cli.judging import (
 )
 from pytest_toolemu.cli.session_folders import OptionalSessions, Sessions, note_superseded
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import in_log, visible
 
 if TYPE_CHECKING:

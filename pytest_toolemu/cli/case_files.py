@@ -9,7 +9,7 @@ import typer
 
 from pytest_toolemu.cli.common import out
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _cell(table: Table, name: str, count: int, *others: int) -> str:
 
 def write_into(path: Path, text: str) -> bool:
     """Write text between the two markers of a file, and return whether it changed; UsageError without markers."""
-    from pytest_toolemu.formats.files.atomic_write import write_json_text
+    from pytest_toolemu.formats.file_access import write_json_text
     from pytest_toolemu.formats.yaml_document import read_text
 
     document = read_text(path)

@@ -20,7 +20,7 @@ from pytest_toolemu.cli.common import (
     with_model,
 )
 from pytest_toolemu.cli.review import Suite
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def complete(
     """
     from pytest_toolemu.authoring.drafts.completion import complete_file, completion_of
     from pytest_toolemu.errors import InconclusiveError
-    from pytest_toolemu.formats.files.atomic_write import write_json_text
+    from pytest_toolemu.formats.file_access import write_json_text
 
     settings, completion = model_settings(None), completion_of(file)
     if not completion.missing_fields:

@@ -17,7 +17,7 @@ import typer
 from pytest_toolemu.cli.common import Job, command_settings, err, out, run_concurrently, split_commas, with_components
 from pytest_toolemu.cli.session_folders import Sessions
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import in_log
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def new_store(settings: Settings, sessions: list[Path], judges: Judges, how: Rej
     """
     from pytest_toolemu.core.identity import component_name, identity_of
     from pytest_toolemu.core.run import versions
-    from pytest_toolemu.formats.files.private_folders import make_folder
+    from pytest_toolemu.formats.file_access import make_folder
     from pytest_toolemu.sessions import session_id
     from pytest_toolemu.sessions.manifest_records import Manifest
     from pytest_toolemu.sessions.reader import manifest_of

@@ -14,7 +14,7 @@ import typer
 from pytest_toolemu.cli.common import err, out, split_commas
 from pytest_toolemu.cli.session_folders import OptionalSessions, Session, Sessions, note_superseded, session_folder
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import in_log, visible
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def compare(
 
 
 def _write_page(before: Path, after: Path, file: Path) -> None:
-    from pytest_toolemu.formats.files.atomic_write import write_json_text
+    from pytest_toolemu.formats.file_access import write_json_text
     from pytest_toolemu.reporting.html_report import comparison_page
 
     page = comparison_page(before, after)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from pytest_toolemu.cli.common import draft_settings, out, print_estimate, run_concurrently, with_components
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import typer
 
 from pytest_toolemu.cli.common import err
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 
 # The files from which pytest may read the ini key toolemu_run_dir.
 _INI_FILES: Final = ("pytest.toml", "pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")

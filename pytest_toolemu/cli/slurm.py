@@ -37,7 +37,7 @@ def slurm(
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    from pytest_toolemu.formats.files.atomic_write import write_json_text
+    from pytest_toolemu.formats.file_access import write_json_text
 
     into, directives = into.absolute(), shlex.split(sbatch)
     if name := next((name for name in _SET_BY_SCRIPT for option in options if option.startswith(name)), ""):

@@ -12,7 +12,7 @@ import typer
 
 from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from pytest_toolemu.core.case_rules import CallPattern, Check, Pin, call_schema,
 from pytest_toolemu.core.case_vocabulary import Asking, Clue, Metric, RiskType, Score, Severity
 from pytest_toolemu.core.references import CaseConversation, CaseProof, Reference, UnlabeledReference
 from pytest_toolemu.core.toolkit import Provenance, Text, Tool, Toolkit, ToolName, callable_tools
-from pytest_toolemu.formats.json_schema import matches, schema_problem
-from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
+from pytest_toolemu.formats.json_schema import matches, schema_problem, unknown_keywords
 from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.formats.yaml_document import Loc, Record, closest
 

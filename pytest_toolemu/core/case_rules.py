@@ -11,9 +11,8 @@ from pydantic import Field, field_validator, model_validator
 
 from pytest_toolemu.core.case_vocabulary import Likelihood, Severity
 from pytest_toolemu.core.toolkit import Text, ToolName
-from pytest_toolemu.formats.json_schema import schema_problem, violations
-from pytest_toolemu.formats.json_schema_keywords import KEYWORDS, unknown_keywords
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.json_schema import KEYWORDS, schema_problem, unknown_keywords, violations
+from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import KEY, Loc, Record, closest, show
 
 ARGUMENTS: Final = (

@@ -28,7 +28,7 @@ from pytest_toolemu.errors import (
     NotRunError,
     ToolemuError,
 )
-from pytest_toolemu.formats.exception_text import exception_text
+from pytest_toolemu.formats.text import exception_text
 
 
 @dataclass

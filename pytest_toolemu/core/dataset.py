@@ -17,7 +17,7 @@ from pytest_toolemu.core.case_vocabulary import RiskType
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Text
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Document, Record
 
 FILE: Final = "toolemu-dataset.yaml"

@@ -21,7 +21,7 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Step, TurnEnding, Utterance, json_text
 from pytest_toolemu.core.verdict import Outcome, Verdict, worst_score
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, PathText, RunKey
-from pytest_toolemu.formats.object_cache import once_per_object
+from pytest_toolemu.formats.json_schema import once_per_object
 from pytest_toolemu.formats.yaml_document import Record
 
 RECORD_VERSION: Final = 1

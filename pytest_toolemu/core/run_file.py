@@ -15,8 +15,7 @@ from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.run import Run, RunRecord
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.files.regular_files import read_regular
-from pytest_toolemu.formats.files.stored_json import first_problem
+from pytest_toolemu.formats.file_access import first_problem, read_regular
 from pytest_toolemu.formats.yaml_document import Record
 
 P = TypeVar("P", bound=Record)

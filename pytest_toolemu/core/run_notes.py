@@ -10,7 +10,7 @@ from pydantic import Field
 
 from pytest_toolemu.core.identity import model_label, provider_and_name
 from pytest_toolemu.core.messages import ModelCall
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.settings import OFFICIAL_URLS
 

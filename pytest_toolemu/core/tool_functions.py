@@ -12,9 +12,7 @@ from typing import Annotated, Any
 from pydantic import WithJsonSchema
 
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.formats.json_schema import conforms
-from pytest_toolemu.formats.json_schema_refs import inlined
-from pytest_toolemu.formats.json_schema_text import members_text
+from pytest_toolemu.formats.json_schema import conforms, inlined, members_text
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pytest_toolemu.core.tool_functions import describe, make_function
 from pytest_toolemu.core.toolkit import Tool, callable_tools, provider_name
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, UserReply, Utterance, json_text
 from pytest_toolemu.errors import AgentStopped, MissingToolError
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import too_deep
 from pytest_toolemu.settings import OFFICIAL_URLS, provider_of
 

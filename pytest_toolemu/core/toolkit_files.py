@@ -13,7 +13,7 @@ from pytest_toolemu.core.toolkit import NAME, SUFFIX, Toolkit, benchmark_folder,
 from pytest_toolemu.core.world.database import require_sqlite
 from pytest_toolemu.core.world.toolkit_plan import declaration_problems_in_file
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
+from pytest_toolemu.formats.json_schema import unknown_keywords
 from pytest_toolemu.formats.yaml_document import Document, Loc, closest, show
 
 _NAME_RULE: Final = "use letters and digits, begin with a letter, and use at most 40 characters"

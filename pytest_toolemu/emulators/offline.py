@@ -9,8 +9,7 @@ from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.errors import InconclusiveError
-from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.json_schema import inlined, violations
 
 _TRIES: Final = 5
 

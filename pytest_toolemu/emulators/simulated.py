@@ -28,8 +28,8 @@ from pytest_toolemu.core.trajectory import (
     said_lines,
 )
 from pytest_toolemu.core.world.state_changes import StateEdit
-from pytest_toolemu.formats.compact_json import compact_json
-from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.json_schema import inlined
+from pytest_toolemu.formats.text import compact_json
 from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.models.strict_schema import (
     FLAG,

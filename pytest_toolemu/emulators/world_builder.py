@@ -32,7 +32,7 @@ from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.errors import InconclusiveError, ToolemuError, UsageError
-from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.json_schema import inlined
 from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.models.cassette_files import CassetteDirectory
 from pytest_toolemu.models.cassette_recorder import CassetteRecorder

@@ -13,7 +13,7 @@ from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Trajectory, calls_before_told, json_text
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, Evaluator, Finding, Verdict, safety_verdict
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, occurs
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 
 T = TypeVar("T")
 

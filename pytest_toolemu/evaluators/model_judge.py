@@ -21,7 +21,7 @@ from pytest_toolemu.evaluators.transcript_view import (
     judged_text,
     user_knowledge,
 )
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object, nullable
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.models.wrappers import HarnessModel

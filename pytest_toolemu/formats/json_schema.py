@@ -6,16 +6,16 @@ import contextlib
 import functools
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeVar
+from urllib.parse import unquote
 
 import jsonschema_rs
 
-from pytest_toolemu.formats.json_schema_keywords import subschemas
-from pytest_toolemu.formats.object_cache import once_per_object
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_expression, occurs
-from pytest_toolemu.formats.yaml_document import Loc, closest, format_location
+from pytest_toolemu.formats.visible_text import quoted
+from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, format_location
 
 _MAX_PROBLEMS: Final = 20
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
@@ -95,6 +95,31 @@ class ValueSchema:
                 return _compiled(self._text).is_valid(value)
         except (ValueError, RecursionError):
             return False
+
+
+def once_per_object(size: int) -> Callable[[Callable[[P], R]], Callable[[P], R]]:
+    """Return a decorator that caches a function by the identity of its argument, which must not change.
+
+    Not by equality, because equal dictionaries may have their members in a different order. With more than ``size``
+    objects, the cache starts again.
+    """
+
+    def decorate(function: Callable[[P], R]) -> Callable[[P], R]:
+        # The object is kept, so that its id stays its own.
+        cache: dict[int, tuple[P, R]] = {}
+
+        @functools.wraps(function)
+        def cached(argument: P) -> R:
+            entry = cache.get(id(argument))
+            if entry is None:
+                if len(cache) >= size:
+                    cache.clear()
+                entry = cache[id(argument)] = (argument, function(argument))
+            return entry[1]
+
+        return cached
+
+    return decorate
 
 
 @once_per_object(4096)
@@ -213,3 +238,176 @@ def _messages(error: jsonschema_rs.ValidationError) -> list[tuple[Loc, str]]:
 
 def _location(path: Loc) -> str:
     return f"{format_location(path)}: " if path else ""
+
+
+_ONE: Final = (
+    "items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "not",
+    "if", "then", "else", "contentSchema",
+)  # fmt: skip
+_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_MAPPINGS: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+
+ASSERTIONS: Final = frozenset({
+    "type", "const", "enum", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxLength",
+    "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxContains", "minContains", "maxProperties",
+    "minProperties", "required", "dependentRequired", "format", "$ref", "$dynamicRef",
+    *_ONE, *_LISTS, *_MAPPINGS,
+})  # fmt: skip
+"""The keywords that can change which values a schema accepts."""
+
+KEYWORDS: Final = ASSERTIONS | {
+    "$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary", "$comment", "title", "description", "default",
+    "deprecated", "readOnly", "writeOnly", "examples", "contentEncoding", "contentMediaType",
+}  # fmt: skip
+"""All keywords. Other keys of a schema must begin with ``x-``."""
+
+
+def unknown_keywords(schema: Any) -> list[tuple[Loc, str]]:
+    """Return a message for each key that is not a keyword, with its location in the schema.
+
+    Validators ignore such keys, so a misspelled keyword would accept everything.
+    """
+    return [
+        ((*loc, name, KEY), _message(name, part[name]))
+        for loc, part in subschemas(schema, ())
+        for name in part
+        if name not in KEYWORDS and not name.startswith("x-")
+    ]
+
+
+def _message(name: str, value: Any) -> str:
+    if value is None and not name.isidentifier():
+        return (
+            f"unknown JSON Schema keyword {name!r}; if it is part of a text with a comma, put the whole text in quotes"
+        )
+    near = closest(name, KEYWORDS)
+    hint = near if near.startswith("; did") else "; correct or remove it, or begin its name with 'x-'"
+    return f"unknown JSON Schema keyword {name!r}{hint}"
+
+
+def subschemas(schema: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
+    """Yield a schema and all its subschemas, with their locations.
+
+    Values of keys such as ``default`` are not schemas.
+    """
+    if not isinstance(schema, dict):
+        return
+    yield loc, schema
+    # Parts of another kind are not schemas, or not valid, which is checked elsewhere.
+    for word in _ONE:
+        if isinstance(part := schema.get(word), dict):
+            yield from subschemas(part, (*loc, word))
+    for word in _LISTS:
+        if isinstance(parts := schema.get(word), list):
+            for index, part in enumerate(parts):
+                yield from subschemas(part, (*loc, word, index))
+    for word in _MAPPINGS:
+        if isinstance(members := schema.get(word), dict):
+            for name, part in members.items():
+                yield from subschemas(part, (*loc, word, name))
+
+
+# References of references multiply: a schema of a few lines could expand to gigabytes.
+_MAX_REFERENCES: Final = 1000
+
+
+def inlined(schema: dict[str, Any], *, end: bool = False) -> dict[str, Any]:
+    """Return the schema with each local ``$ref`` replaced by its target.
+
+    If a schema contains itself, the inner one becomes ``end``. So the result is finite. With ``False``, which no value
+    satisfies, every value that conforms to it conforms to the original. With ``True``, every value that conforms to the
+    original conforms to it. A schema without references is returned as it is.
+    """
+    if not _mentions_references(schema):
+        return schema
+    references_left = _MAX_REFERENCES
+
+    def expand(part: Any, within: tuple[str, ...]) -> Any:
+        nonlocal references_left
+        if isinstance(part, list):
+            return [expand(item, within) for item in part]
+        if not isinstance(part, dict):
+            return part
+        pointer = part.get("$ref")
+        if not isinstance(pointer, str):
+            return {key: expand(value, within) for key, value in part.items() if key != "$defs"}
+        references_left -= 1
+        if pointer in within or references_left < 0:
+            return end
+        target = expand(_target(schema, pointer), (*within, pointer))
+        siblings = {key: expand(value, within) for key, value in part.items() if key not in ("$ref", "$defs")}
+        return {**target, **siblings} if isinstance(target, dict) else target
+
+    expanded: dict[str, Any] = expand(schema, ("#",))
+    return expanded
+
+
+def _mentions_references(part: Any) -> bool:
+    if isinstance(part, dict):
+        return "$ref" in part or "$defs" in part or any(map(_mentions_references, part.values()))
+    return isinstance(part, list) and any(map(_mentions_references, part))
+
+
+def _target(schema: dict[str, Any], pointer: str) -> Any:
+    """Return the target of a JSON pointer; for other references, such as anchors, a schema that accepts everything."""
+    first, *rest = unquote(pointer).split("/")
+    target: Any = schema
+    try:
+        for part in rest:
+            key = part.replace("~1", "/").replace("~0", "~")
+            target = target[int(key)] if isinstance(target, list) else target[key]
+    except (LookupError, TypeError, ValueError):
+        return True
+    return target if first == "#" else True
+
+
+Explain = Literal["nothing", "open", "all"]
+"""The parts whose description is included: none, those whose type states nothing about their content, or all."""
+
+# Types that state nothing about their content.
+_OPEN: Final = frozenset({"any", "[any]", "object", "[object]"})
+
+
+def type_text(schema: Any, explain: Explain = "nothing") -> str:
+    """Return a JSON Schema as a short type: ``{id: string, tags?: [string], state: "open" | "closed"}``."""
+    text = _type(schema, explain)
+    description = " ".join(schema.get("description", "").split()) if isinstance(schema, dict) else ""
+    is_explained = explain == "all" or (explain == "open" and text in _OPEN)
+    return f"{text} ({description})" if description and is_explained else text
+
+
+def members_text(
+    schema: dict[str, Any], brackets: str = "{}", *, explain: Explain = "nothing", types: bool = True
+) -> str:
+    """Return the members of an object, each with its type; ``?`` marks an optional member."""
+    required = schema.get("required", ())
+    members = [
+        f"{key}{'' if key in required else '?'}" + (f": {type_text(member, explain)}" if types else "")
+        for key, member in schema.get("properties", {}).items()
+    ]
+    return f"{brackets[0]}{', '.join(members)}{brackets[1]}"
+
+
+def _type(schema: Any, explain: Explain) -> str:
+    if not isinstance(schema, dict):
+        return "any"
+    if choices := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
+        return " | ".join(quoted(choice) for choice in choices)
+    if variants := schema.get("anyOf") or schema.get("oneOf"):
+        return " | ".join(type_text(variant, explain) for variant in variants)
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    kinds = schema.get("type", "any")
+    return " | ".join(_kind(kind, schema, explain) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+
+
+def _kind(kind: str, schema: dict[str, Any], explain: Explain) -> str:
+    if kind == "array":
+        return f"[{type_text(schema.get('items'), explain)}]"
+    if kind == "object":
+        return members_text(schema, explain=explain) if schema.get("properties") else "object"
+    return f"{kind} ({schema['format']})" if "format" in schema else kind
+
+
+P = TypeVar("P")
+R = TypeVar("R")

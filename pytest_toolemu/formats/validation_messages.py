@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from pytest_toolemu.formats.field_examples import EXAMPLES, FORMS
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 
 Loc = tuple[str | int, ...]
 """Keys and indexes from the root of a document to one of its parts."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from json import dumps
 from typing import Any, Final
 
-from pytest_toolemu.formats.compact_json import compact_json
+from pytest_toolemu.formats.text import compact_json
 
 
 @functools.lru_cache(512)

@@ -21,11 +21,7 @@ from pydantic import Field
 from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.file_lock import lock_file
-from pytest_toolemu.formats.files.private_folders import make_subfolder
-from pytest_toolemu.formats.files.regular_files import read_regular
-from pytest_toolemu.formats.files.stored_json import read_record
+from pytest_toolemu.formats.file_access import lock_file, make_subfolder, read_record, read_regular, write_json_text
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.capabilities import Body
 from pytest_toolemu.models.endpoint import RemoteModel

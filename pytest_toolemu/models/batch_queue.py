@@ -17,7 +17,7 @@ from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.identity import provider_and_name
 from pytest_toolemu.core.messages import ModelRequest, Reply, Usage
 from pytest_toolemu.errors import ModelError, NotRunError, ToolemuError, UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.models.batch_journal import (
     STATE,
     UNANSWERED,

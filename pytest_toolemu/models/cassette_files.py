@@ -18,9 +18,7 @@ from pydantic import Field, ValidationError
 from pytest_toolemu.core.messages import Reply, Role
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.regular_files import read_regular
-from pytest_toolemu.formats.files.stored_json import first_problem
+from pytest_toolemu.formats.file_access import first_problem, read_regular, write_json_text
 from pytest_toolemu.formats.redaction import Redactor, redact_json
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import Record

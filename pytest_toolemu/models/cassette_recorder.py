@@ -13,7 +13,7 @@ from pytest_toolemu.core.messages import Model, ModelRequest, Reply, Role
 from pytest_toolemu.core.run import CassetteUse
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
 from pytest_toolemu.errors import ReplayMissError
-from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.file_access import read_regular
 from pytest_toolemu.formats.redaction import secrets
 from pytest_toolemu.formats.yaml_document import show
 from pytest_toolemu.models.cassette_files import (

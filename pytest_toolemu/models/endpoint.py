@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from pytest_toolemu.core.messages import Model
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.formats.credentials import REGISTRY
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.models.spec import ModelSpec
 from pytest_toolemu.scheduling.adaptive_limit import Quota
 

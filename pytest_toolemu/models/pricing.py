@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from pytest_toolemu.core.messages import ModelCall, Role, Usage
-from pytest_toolemu.formats.usd import sum_text, usd_text
+from pytest_toolemu.formats.text import sum_text, usd_text
 from pytest_toolemu.formats.yaml_document import Document, Record
 
 _MILLION: Final = 1_000_000

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.json_schema_keywords import subschemas
+from pytest_toolemu.formats.json_schema import subschemas, violations
 
 # Keywords of OpenAI's strict mode, from its guide to structured outputs; minLength, allOf, and oneOf are not supported.
 _VALUE_KEYWORDS: Final = frozenset(

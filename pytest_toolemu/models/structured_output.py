@@ -26,9 +26,8 @@ from pytest_toolemu.core.messages import (
     ToolSpec,
 )
 from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
-from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import counted, truncated
 from pytest_toolemu.formats.yaml_document import too_deep
 from pytest_toolemu.models.wrappers import HarnessModel, models_in_turn
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.files.private_folders import opener_in
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.file_access import opener_in
+from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models import vllm_watchdog
 from pytest_toolemu.models.spec import ServedEndpoint

@@ -15,9 +15,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.formats.compact_json import compact_json
-from pytest_toolemu.formats.json_schema_text import members_text
-from pytest_toolemu.formats.object_cache import once_per_object
+from pytest_toolemu.formats.json_schema import members_text, once_per_object
+from pytest_toolemu.formats.text import compact_json
 
 if TYPE_CHECKING:
     import jinja2

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any, Final
 
 from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.file_access import write_json_text
 from pytest_toolemu.formats.visible_text import visible
 
 CATEGORIES: Final[list[dict[str, Any]]] = [

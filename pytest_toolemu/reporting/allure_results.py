@@ -31,9 +31,8 @@ from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Utterance, json_text
 from pytest_toolemu.core.verdict import UNJUDGED, Finding, Verdict
-from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import Redactor, redact, secrets
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import counted, truncated
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.reporting.transcript import (
     ENDINGS,

@@ -20,8 +20,8 @@ from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_notes import notes_in_words
 from pytest_toolemu.core.verdict import Finding
-from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.file_access import read_regular
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
 from pytest_toolemu.reporting.comparison import divergence_keys

@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from pytest_toolemu.analysis.metrics import SCORED, AgentSummary, asking_values, total_costs, user_counts
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, CascadeTotal, Dimension, cascade_totals, slices
 from pytest_toolemu.core.messages import Role
-from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.file_access import write_json_text
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.html_report import evaluator_agreement, report_page, slice_grid

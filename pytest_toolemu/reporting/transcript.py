@@ -21,8 +21,7 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding, Utterance, json_text
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, net_changes
-from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import counted, truncated
 from pytest_toolemu.formats.visible_text import visible
 
 if TYPE_CHECKING:

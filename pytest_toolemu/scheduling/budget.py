@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pytest_toolemu.errors import NotRunError
-from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.usd import usd_text
+from pytest_toolemu.formats.text import counted, usd_text
 
 
 class BudgetGuard(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TypeVar
 
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 
 R = TypeVar("R")
 

@@ -13,10 +13,8 @@ from typing import Final, Literal
 
 from pydantic import Field, ValidationError
 
-from pytest_toolemu.formats.compact_json import compact_json
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.private_folders import make_subfolder
-from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.file_access import make_subfolder, read_regular, write_json_text
+from pytest_toolemu.formats.text import compact_json
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.sessions.manifest_records import Count, Number
 

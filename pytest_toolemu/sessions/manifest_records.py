@@ -12,8 +12,8 @@ from pytest_toolemu.analysis.run_summary import Slices
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.messages import Message, ModelCall, Role
 from pytest_toolemu.core.run_notes import RunNote, notes_of
-from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, PriceList
 from pytest_toolemu.settings import MAX_SHARDS, OPTIONS, SettingValue, is_gate_file

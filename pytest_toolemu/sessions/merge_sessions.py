@@ -22,10 +22,8 @@ from pytest_toolemu.core.messages import Role
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import PARTS, join_parts, load_run, part_path, read_run_file
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.private_folders import is_private, make_folder, make_subfolder
-from pytest_toolemu.formats.files.stored_json import read_record
+from pytest_toolemu.formats.file_access import is_private, make_folder, make_subfolder, read_record, write_json_text
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, PriceList, Prices, costs_of
 from pytest_toolemu.sessions.manifest_records import SAME, Manifest, ShardManifest, merged_worlds

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.file_access import read_regular
 
 if TYPE_CHECKING:
     from pytest_toolemu.sessions.manifest_records import Manifest

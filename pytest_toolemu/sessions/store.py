@@ -15,10 +15,7 @@ from pydantic_core import to_json
 from pytest_toolemu.core.run import Run, RunRecord, sha256
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES, PARTS, content_hash, load_run, part_path
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.private_folders import make_folder, make_subfolder
-from pytest_toolemu.formats.files.regular_files import read_regular
-from pytest_toolemu.formats.files.stored_json import read_record
+from pytest_toolemu.formats.file_access import make_folder, make_subfolder, read_record, read_regular, write_json_text
 from pytest_toolemu.formats.identifiers import file_stem
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.yaml_document import Record

@@ -12,8 +12,8 @@ from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_every_c
 from pytest_toolemu.analysis.run_summary import NOT_RUN, ReportedOutcome, RunSummary
 from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.identifiers import file_stem
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, PlannedItem
 from pytest_toolemu.sessions.reader import manifest_of, settings_of
 from pytest_toolemu.sessions.shard_assignment import absent, gaps

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 
 from pytest_toolemu.analysis.calibration.labels import LabelingTask, label_file, sample_runs
 from pytest_toolemu.authoring.drafts.review_queue import ReviewQueue
-from pytest_toolemu.formats.clock_text import clock_text
+from pytest_toolemu.formats.text import clock_text
 from pytest_toolemu.reporting.html_report import page_environment, template_text
 from pytest_toolemu.sessions.reader import read_runs
 from pytest_toolemu.ui.playground import Playground

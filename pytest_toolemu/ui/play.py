@@ -22,9 +22,8 @@ from pytest_toolemu.core.world.state_changes import StateChange, StateEdit
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.emulators.layers import WrapperEmulator
 from pytest_toolemu.errors import InconclusiveError, UsageError, WorldError
-from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.credentials import REGISTRY
-from pytest_toolemu.formats.usd import sum_text
+from pytest_toolemu.formats.text import counted, sum_text
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.settings import OFFLINE, Settings, resolve
 from pytest_toolemu.settings.resolution import load_env

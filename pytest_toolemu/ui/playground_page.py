@@ -18,8 +18,7 @@ from pytest_toolemu.core.messages import ToolSpec
 from pytest_toolemu.core.tool_functions import describe
 from pytest_toolemu.core.trajectory import UserReply
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
-from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.json_schema import inlined, violations
 from pytest_toolemu.reporting.transcript import MAX_TEXT, case_html, pretty_json, said_before, unjudged_steps
 from pytest_toolemu.settings import NOACT, REFERENCE
 from pytest_toolemu.ui.context import context_of, json_object, page

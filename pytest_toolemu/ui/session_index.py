@@ -22,8 +22,7 @@ from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import PARTS, load_run
 from pytest_toolemu.errors import ToolemuError, UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.file_access import read_regular, write_json_text
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.reporting.report_data import garbage_collection_paused

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.core.messages import Message, ModelCall
 from pytest_toolemu.core.run import Run, sha256
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.reporting.transcript import MAX_TEXT, final_tables, transcript_values
 from pytest_toolemu.sessions.live_session import LiveSession
 from pytest_toolemu.sessions.reader import prices_of, summarize_run

@@ -7,9 +7,9 @@ import pydantic_ai
 from agents import function_tool
 from pydantic_ai import FunctionToolset, RunContext
 
-from pytest_toolemu.authoring.importers.notes import Notes
-from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool
-from pytest_toolemu.authoring.importers.tool_sources.python_tools import published_tools_of
+from pytest_toolemu.authoring.importers.function_tools import published_tools_of
+from pytest_toolemu.authoring.importers.published_tools import PublishedTool
+from pytest_toolemu.authoring.importers.sources import Notes
 
 
 def by_name(value: object) -> dict[str, PublishedTool]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.lint.schema_compatibility import covers, incompatibilities
+from pytest_toolemu.authoring.lint.pattern_rules import covers, incompatibilities
 from pytest_toolemu.formats.json_schema import violations
 
 PARAMETERS: dict[str, Any] = {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.metrics import summarize_agents
-from pytest_toolemu.authoring.importers.notes import Notes
 from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
+from pytest_toolemu.authoring.importers.sources import Notes
 from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import read_run_summaries

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.importers.evaluations import read_evaluation, read_evaluations
-from pytest_toolemu.authoring.importers.jsonl_files import RunFileName
+from pytest_toolemu.authoring.importers.evaluations import RunFileName, read_evaluation, read_evaluations
 from pytest_toolemu.errors import UsageError
 from tests.authoring.originals import evaluation, write_lines
 

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.authoring.importers.import_report import count_runs, mismatch, observation_class, report
-from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
+from pytest_toolemu.authoring.importers.runs import (
+    count_runs,
+    import_runs,
+    mismatch,
+    observation_class,
+    report,
+    write_runs,
+)
 from pytest_toolemu.authoring.importers.trajectories import recorded_text
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.toolkit import Toolkit

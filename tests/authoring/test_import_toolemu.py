@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.authoring.importers.toolemu import ImportedFiles, case_of, convert, toolkit_of
-from pytest_toolemu.authoring.importers.toolemu_hints import property_schema, risk_type_of
+from pytest_toolemu.authoring.importers.toolemu import (
+    ImportedFiles,
+    case_of,
+    convert,
+    property_schema,
+    risk_type_of,
+    toolkit_of,
+)
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case_loading import load_case

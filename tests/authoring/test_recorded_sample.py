@@ -13,15 +13,15 @@ import pytest
 
 from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa, confusion_matrix
 from pytest_toolemu.analysis.statistics.intervals import histogram, mean, population_std, share_below
-from pytest_toolemu.authoring.importers.import_report import (
+from pytest_toolemu.authoring.importers.runs import (
     answered_by,
     count_runs,
+    import_runs,
     inventions,
     mismatch,
     observation_class,
     rejection,
 )
-from pytest_toolemu.authoring.importers.runs import import_runs
 from pytest_toolemu.authoring.importers.toolemu import ImportedFiles
 from pytest_toolemu.authoring.importers.trajectories import read_trajectory
 from pytest_toolemu.core.run import Run

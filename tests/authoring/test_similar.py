@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pytest_toolemu.authoring.lint.similar import near_duplicates
+from pytest_toolemu.authoring.lint.dataset_rules import near_duplicates
 
 
 def share(one: str, other: str) -> float:

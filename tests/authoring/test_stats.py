@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pytest_toolemu.authoring.dataset_stats import stats
-from pytest_toolemu.authoring.lint.wording import KINDS
+from pytest_toolemu.authoring.lint.file_rules import KINDS
 from pytest_toolemu.cli import app
 from pytest_toolemu.cli.case_files import BEGIN, END, as_markdown
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Clue

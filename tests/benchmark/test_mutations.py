@@ -46,7 +46,8 @@ def test_a_check_that_ignores_arguments_does_not_detect_altered_calls(tmp_path: 
     noticed = {mutant.kind: mutant.noticed for mutant in mutants if mutant.kind in REFERENCE_KINDS}
     assert noticed == dict.fromkeys(REFERENCE_KINDS, True) | {"safe, altered": False}
     exact = CASE.replace(
-        "expect: {tool: Post.Find}", "expect: {tool: Post.Find, arguments: {schema: {properties: {name: {const: Ann}}}}}"
+        "expect: {tool: Post.Find}",
+        "expect: {tool: Post.Find, arguments: {schema: {properties: {name: {const: Ann}}}}}",
     )
     mutants = asyncio.run(all_mutants_of(load_case(office.case("ann", exact))))
     assert all(mutant.noticed for mutant in mutants if mutant.kind in REFERENCE_KINDS)

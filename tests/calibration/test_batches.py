@@ -18,7 +18,7 @@ import pytest
 from typer.testing import Result
 
 from pytest_toolemu.errors import NotRunError, UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.file_access import write_json_text
 from pytest_toolemu.models import batch_journal, batch_queue
 from tests.calibration.conftest import Desk
 from tests.calibration.judges import judging, right
@@ -427,7 +427,7 @@ def test_a_deleted_folder_ends_the_command_before_further_requests(desk: Desk, a
 def test_two_processes_do_not_send_the_same_requests(desk: Desk, ask: Ask, loopback: Loopback) -> None:
     (desk.path / "again" / "batches").mkdir(parents=True)
     program = (
-        "import sys; from pathlib import Path; from pytest_toolemu.formats.files.file_lock import lock_file; "
+        "import sys; from pathlib import Path; from pytest_toolemu.formats.file_access import lock_file; "
         "lock_file(Path('again/batches/lock')); print('locked', flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen(

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_toolemu.core.messages import Ledger, ModelCall, Reply, Usage
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.usd import usd_text
+from pytest_toolemu.formats.text import usd_text
 from pytest_toolemu.models.pricing import Cost, Price, Prices, costs_of
 from pytest_toolemu.settings import OFFICIAL_URLS
 

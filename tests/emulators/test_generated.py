@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError, matching_text
-from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.json_schema import inlined, violations
 from tests.emulators.resolved_cases import TEXT, listed, record
 
 NOW = datetime.fromisoformat("2025-06-11T09:20:00+02:00")

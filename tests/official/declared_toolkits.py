@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from pytest_toolemu.authoring.importers.notes import Notes
+from pytest_toolemu.authoring.importers.sources import Notes
 from pytest_toolemu.authoring.importers.toolemu import toolkit_of
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.declarations import Entity, EntityName, Operation

@@ -156,12 +156,12 @@ def toolemu_agent():
     return agent
 """
 FULL_DISK = """
-from pytest_toolemu.formats.files import atomic_write
+from pytest_toolemu.formats import file_access
 
 def full(descriptor):
     raise OSError(28, "No space left on device")
 
-atomic_write.fsync = full
+file_access.fsync = full
 """
 # The real limit, RLIMIT_FSIZE, would also cut off the file with pytest's output.
 LIMIT = """

@@ -17,7 +17,7 @@ from pytest_toolemu.agents.adapters import (
 )
 from pytest_toolemu.core.messages import ToolSpec
 from pytest_toolemu.core.toolbox import Toolbox
-from pytest_toolemu.formats.compact_json import compact_json
+from pytest_toolemu.formats.text import compact_json
 
 
 def tools(toolbox: AnyToolbox) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_toolemu.agents.adapters import AnyToolbox, OnceCounter, awaitable, counter_of, option_name
 from pytest_toolemu.core.toolbox import Toolbox
-from pytest_toolemu.formats.compact_json import compact_json
+from pytest_toolemu.formats.text import compact_json
 from pytest_toolemu.settings import OFFICIAL_URLS
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, counter_of, is_error, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentStopped
-from pytest_toolemu.formats.compact_json import compact_json
+from pytest_toolemu.formats.text import compact_json
 
 MAX_RETRIES: Final = 3
 """Calls in a row of a tool that does not exist, after which Pydantic AI gives up. Emulated tools never need them."""

@@ -25,7 +25,7 @@ from pytest_toolemu.agents.programs.agent_file import (
 )
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentProgramError, UsageError
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 
 MAX_ANSWER: Final = 1_000_000
 """Bytes of a service's answer."""

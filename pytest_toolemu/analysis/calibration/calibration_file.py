@@ -12,9 +12,8 @@ from pytest_toolemu.analysis.metrics import format_interval
 from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate
 from pytest_toolemu.core.verdict import STAGE_NAMES
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.stored_json import read_record
+from pytest_toolemu.formats.file_access import read_record, write_json_text
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import Record
 

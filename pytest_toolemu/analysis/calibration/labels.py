@@ -24,9 +24,7 @@ from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.regular_files import read_regular
-from pytest_toolemu.formats.files.stored_json import MAX_BYTES
+from pytest_toolemu.formats.file_access import MAX_BYTES, read_regular, write_json_text
 from pytest_toolemu.formats.validation_messages import explain
 from pytest_toolemu.formats.yaml_document import Record, show
 

@@ -28,9 +28,8 @@ from pytest_toolemu.analysis.statistics.hypothesis_tests import (
 )
 from pytest_toolemu.core.run_notes import reported_model_changes, reported_names
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.stored_json import read_record
+from pytest_toolemu.formats.file_access import read_record, write_json_text
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 
 _NAMES_LISTED: Final = 5

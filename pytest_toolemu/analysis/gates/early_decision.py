@@ -15,7 +15,7 @@ from pytest_toolemu.analysis.metrics import GATE_METRICS
 from pytest_toolemu.analysis.run_summary import Dimension, RunSummary
 from pytest_toolemu.analysis.statistics.hypothesis_tests import SequentialTotalTest
 from pytest_toolemu.analysis.statistics.intervals import share_estimate
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 
 _WHOLE_SESSION: Final = "is decided only after all cases"
 

@@ -30,7 +30,7 @@ from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.verdict import CASCADE_KIND, UNJUDGED
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 
 GatesWithBaseline = tuple[Gates, Baseline | None]
 """The gates of a file or an expression, with the baseline that the file names."""

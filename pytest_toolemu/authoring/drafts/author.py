@@ -14,8 +14,7 @@ from pytest_toolemu import prompts
 from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema, Usage
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import InconclusiveError, UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.regular_files import read_regular
+from pytest_toolemu.formats.file_access import read_regular, write_json_text
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Record, format_location
 from pytest_toolemu.models.cassette_files import CassetteDirectory

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from pytest_toolemu.authoring.case_text import with_world
-from pytest_toolemu.authoring.lint.wording import KINDS
+from pytest_toolemu.authoring.lint.file_rules import KINDS
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Severity
 from pytest_toolemu.core.messages import ReplySchema
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.emulators.world_builder import plans_of, rows_of_reply, rows_schema, table_lines
-from pytest_toolemu.formats.json_schema_text import members_text
+from pytest_toolemu.formats.json_schema import members_text
 from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.formats.yaml_document import Document, dump, show
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object

@@ -21,7 +21,7 @@ from pytest_toolemu.authoring.drafts.case_reply import (
 from pytest_toolemu.authoring.drafts.draft_corpus import suite_cases, used_titles
 from pytest_toolemu.authoring.drafts.generation import StagedGeneration
 from pytest_toolemu.authoring.drafts.plans import LENGTHS, STYLES, CaseRequest, PlannedCase
-from pytest_toolemu.authoring.lint.similar import near_duplicates
+from pytest_toolemu.authoring.lint.dataset_rules import near_duplicates
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.messages import ReplySchema
 from pytest_toolemu.core.run import sha256

@@ -27,8 +27,8 @@ from pytest_toolemu.authoring.drafts.draft_store import (
     FindingLevel,
 )
 from pytest_toolemu.authoring.lint import LintResult, lint_files
+from pytest_toolemu.authoring.lint.dataset_rules import pieces_of
 from pytest_toolemu.authoring.lint.rules import LintProblem
-from pytest_toolemu.authoring.lint.similar import pieces_of
 from pytest_toolemu.authoring.mutants import Mutant
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case

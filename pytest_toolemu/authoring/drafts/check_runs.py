@@ -31,7 +31,7 @@ from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import PASSING, Evaluator, Verdict, worst_score
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.models.cassette_files import CassetteDirectory
 from pytest_toolemu.models.cassette_recorder import CassetteRecorder
 

@@ -46,8 +46,7 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.toolkit_files import find_toolkit, resolve_toolkits
 from pytest_toolemu.emulators.world_builder import plans_of
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.yaml_document import Document, Loc, format_location, show
-from pytest_toolemu.formats.yaml_edits import YamlText
+from pytest_toolemu.formats.yaml_document import Document, Loc, YamlText, format_location, show
 from pytest_toolemu.models.strict_schema import TEXT, closed_object
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftFinding, DraftStore
 from pytest_toolemu.authoring.find_files import find
-from pytest_toolemu.authoring.lint.similar import jaccard, near_duplicates, pieces_of
+from pytest_toolemu.authoring.lint.dataset_rules import jaccard, near_duplicates, pieces_of
 from pytest_toolemu.core.case_loading import case_id
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Toolkit

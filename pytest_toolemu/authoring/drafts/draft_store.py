@@ -27,8 +27,7 @@ from pytest_toolemu.core.toolkit_files import forget_toolkit_folders
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.stored_json import read_record
+from pytest_toolemu.formats.file_access import read_record, write_json_text
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, case_id_problem
 from pytest_toolemu.formats.yaml_document import Document, Record, show
 

@@ -36,8 +36,8 @@ from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import NAME, Provenance, Toolkit
 from pytest_toolemu.core.toolkit_files import drafts_move_to, find_toolkit, forget_toolkit_folders, load_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.files.atomic_write import write_json_text
+from pytest_toolemu.formats.file_access import write_json_text
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import KEY, Document, dump
 
 PARTS: Final = ("cases", "toolkits")

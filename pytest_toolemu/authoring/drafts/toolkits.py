@@ -11,7 +11,7 @@ from pytest_toolemu.authoring.drafts.author import Author, Stage, StageFiles, pr
 from pytest_toolemu.authoring.drafts.draft_corpus import UsedNames, used_names
 from pytest_toolemu.authoring.drafts.generation import StagedGeneration
 from pytest_toolemu.authoring.drafts.plans import TOOLKIT_RISKS, PlannedToolkit, ToolkitRequest
-from pytest_toolemu.authoring.lint.wording import KINDS
+from pytest_toolemu.authoring.lint.file_rules import KINDS
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.messages import ReplySchema
 from pytest_toolemu.core.run import sha256

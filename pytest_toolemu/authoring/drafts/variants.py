@@ -22,7 +22,7 @@ from pytest_toolemu.authoring.drafts.cases import length_problems
 from pytest_toolemu.authoring.drafts.draft_corpus import text_of
 from pytest_toolemu.authoring.drafts.generation import Generation
 from pytest_toolemu.authoring.drafts.plans import LENGTHS, STYLES, PlannedVariant
-from pytest_toolemu.authoring.lint.similar import near_duplicates
+from pytest_toolemu.authoring.lint.dataset_rules import near_duplicates
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import build_case
@@ -32,7 +32,7 @@ from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.formats.yaml_document import Document, dump, show
 from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 
 INSTALL: Final = "pip install 'pytest-toolemu[redact]'"
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from pytest_toolemu.authoring.importers.notes import Notes, add_note, note_unread
+from pytest_toolemu.authoring.importers.sources import Notes, add_note, note_unread
 from pytest_toolemu.authoring.importers.toolemu import NAME, case_of
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.run import ErrorInfo

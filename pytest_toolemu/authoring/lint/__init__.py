@@ -12,18 +12,24 @@ from typing import Final
 
 from pytest_toolemu.authoring.dataset_stats import DatasetCounts
 from pytest_toolemu.authoring.find_files import find
-from pytest_toolemu.authoring.lint.across_cases import across_cases
-from pytest_toolemu.authoring.lint.asking import asking, empty_claim
-from pytest_toolemu.authoring.lint.careful_reads import careful_reads
-from pytest_toolemu.authoring.lint.conversation_labels import conversation_labels
-from pytest_toolemu.authoring.lint.dataset_targets import stamped, targets
-from pytest_toolemu.authoring.lint.reference_checks import reference_checks
-from pytest_toolemu.authoring.lint.reference_labels import reference_labels
+from pytest_toolemu.authoring.lint.dataset_rules import across_cases, stamped, targets
+from pytest_toolemu.authoring.lint.file_rules import (
+    case_shape,
+    case_wording,
+    slow_expressions,
+    slow_patterns,
+    toolkit_shape,
+    toolkit_wording,
+)
+from pytest_toolemu.authoring.lint.pattern_rules import reference_checks, world_pins
+from pytest_toolemu.authoring.lint.reference_rules import (
+    asking,
+    careful_reads,
+    conversation_labels,
+    empty_claim,
+    reference_labels,
+)
 from pytest_toolemu.authoring.lint.rules import RULES, LintProblem, LintRemark
-from pytest_toolemu.authoring.lint.shape import case_shape, toolkit_shape
-from pytest_toolemu.authoring.lint.slow import slow_expressions, slow_patterns
-from pytest_toolemu.authoring.lint.wording import case_wording, toolkit_wording
-from pytest_toolemu.authoring.lint.world_pins import world_pins
 from pytest_toolemu.authoring.play_references import has_several_solutions
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case

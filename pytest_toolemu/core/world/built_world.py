@@ -17,12 +17,10 @@ from pytest_toolemu.core.run import content_of, sha256
 from pytest_toolemu.core.world.case_rows import row_problems
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import OpenEntityError, UsageError, WorldError
-from pytest_toolemu.formats.files.atomic_write import write_json_text
-from pytest_toolemu.formats.files.regular_files import read_regular
-from pytest_toolemu.formats.files.stored_json import first_problem
+from pytest_toolemu.formats.file_access import first_problem, read_regular, write_json_text
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, file_stem
 from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import Record, closest, format_location
 
 SUFFIX: Final = ".world.json"

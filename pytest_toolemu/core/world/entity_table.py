@@ -17,8 +17,7 @@ from pytest_toolemu.core.world.database import Database, quote
 from pytest_toolemu.core.world.declarations import Entity
 from pytest_toolemu.core.world.sql_functions import cell, decimal
 from pytest_toolemu.core.world.state_changes import StateEdit
-from pytest_toolemu.formats.json_schema import ValueSchema
-from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.json_schema import ValueSchema, inlined
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.world.database import quote
 from pytest_toolemu.core.world.declarations import Operation, Verb, sql
 from pytest_toolemu.core.world.entity_table import EntityTable, Kinds, allows_null, kinds_of, types_of
-from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.json_schema import inlined
 from pytest_toolemu.formats.yaml_document import Loc
 
 Json = dict[str, Any]

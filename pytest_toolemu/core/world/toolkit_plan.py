@@ -24,7 +24,7 @@ from pytest_toolemu.core.world.operation_plan import (
 )
 from pytest_toolemu.core.world.sql_functions import FUNCTION_NAMES
 from pytest_toolemu.errors import WorldError
-from pytest_toolemu.formats.object_cache import once_per_object
+from pytest_toolemu.formats.json_schema import once_per_object
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
 Problem = tuple[Loc, str]

@@ -21,7 +21,7 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.dataset import case_files
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title, is_plugin_fixture, labels
 from pytest_toolemu.plugin.execution.worlds import set_case

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_toolemu.analysis.run_summary import protocol_name
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.session import RESOLVED_CASE, SESSION, ToolemuSession
 from pytest_toolemu.settings import AgentConfig, Settings, is_model

@@ -13,7 +13,7 @@ import pytest
 from pytest_toolemu.analysis.run_summary import slices_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.collection.item_agents import agent_title, label_of
 from pytest_toolemu.plugin.collection.options import deselect

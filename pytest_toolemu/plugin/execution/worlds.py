@@ -13,7 +13,7 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.world.built_world import in_built_world, per_call
 from pytest_toolemu.errors import DocumentError, NotRunError, UsageError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, params_of
 from pytest_toolemu.plugin.session import (

@@ -13,7 +13,7 @@ from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, Planned
 from pytest_toolemu.analysis.gates.gate_decision import Decision, GatesWithBaseline
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, slice_values
 from pytest_toolemu.errors import ToolemuError
-from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.output.reports import record_path
 from pytest_toolemu.plugin.session import (

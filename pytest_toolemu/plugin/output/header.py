@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.credentials import REGISTRY
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, definition_of, is_plugin_fixture, without_url
 from pytest_toolemu.plugin.output.terminal_text import setting_text, terminal_width, wrapped

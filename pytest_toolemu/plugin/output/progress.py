@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_toolemu.formats.clock_text import clock_text
+from pytest_toolemu.formats.text import clock_text
 from pytest_toolemu.scheduling.coordinator import RemainingTime
 
 if TYPE_CHECKING:

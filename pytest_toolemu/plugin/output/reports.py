@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_toolemu.formats.counted import counted
-from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.text import counted, truncated
 from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.plugin.output.terminal_text import terminal_width, wrapped
 from pytest_toolemu.plugin.session import RESOLVED_CASE, CaseError, CaseFailure, headline_of, relative_path

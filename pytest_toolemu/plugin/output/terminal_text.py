@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_toolemu.formats.files.private_folders import make_folder, opener_in
+from pytest_toolemu.formats.file_access import make_folder, opener_in
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.plugin.session import ToolemuSession, WorkerInput, relative_path

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from pytest_toolemu.authoring.lint.wording import outcome_kind
+from pytest_toolemu.authoring.lint.file_rules import outcome_kind
 from pytest_toolemu.cli import app
 from pytest_toolemu.core import toolkit
 from pytest_toolemu.formats.yaml_document import Document

@@ -14,7 +14,7 @@ from pytest_toolemu.authoring.drafts.draft_corpus import UsedNames
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore, ReviewDecision
 from pytest_toolemu.authoring.drafts.plans import CATEGORIES, ToolkitRequest
 from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, names_stage, toolkit_text
-from pytest_toolemu.authoring.lint.wording import outcome_kind
+from pytest_toolemu.authoring.lint.file_rules import outcome_kind
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.formats.yaml_document import Document

@@ -22,7 +22,7 @@ from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.authoring.drafts.plans import LENGTHS, Gap, PlannedCase, PlannedVariant
 from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, toolkit_text
 from pytest_toolemu.authoring.drafts.variants import BaseCase, variant_stage
-from pytest_toolemu.authoring.lint.wording import outcome_kind
+from pytest_toolemu.authoring.lint.file_rules import outcome_kind
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.formats.json_schema import violations

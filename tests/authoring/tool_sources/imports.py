@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
+from pytest_toolemu.authoring.importers.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case_loading import build_case

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.importers.tool_sources.import_toolkit import default_path, import_toolkit
-from pytest_toolemu.authoring.importers.tool_sources.imported_toolkit import selected
-from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
-from pytest_toolemu.authoring.importers.tool_sources.toolkit_drift import differences
+from pytest_toolemu.authoring.importers.published_tools import (
+    PublishedTool,
+    PublishedToolkit,
+    default_path,
+    differences,
+    import_toolkit,
+    selected,
+)
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import UsageError

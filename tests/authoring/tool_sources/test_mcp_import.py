@@ -15,8 +15,8 @@ import uvicorn
 from mcp.server.lowlevel import Server
 from mcp_types import ListToolsResult
 
-from pytest_toolemu.authoring.importers.tool_sources.bounded_http import require_allowed
-from pytest_toolemu.authoring.importers.tool_sources.mcp_tools import command_name
+from pytest_toolemu.authoring.importers.bounded_http import require_allowed
+from pytest_toolemu.authoring.importers.mcp_tools import command_name
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from tests.authoring.tool_sources.imports import entries, toolemu
 from tests.usage_errors import message_of

@@ -8,9 +8,8 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pytest_toolemu.authoring.importers.tool_sources.schema_converter import SchemaBounds, SchemaConverter
-from pytest_toolemu.formats.json_schema import conforms, schema_problem
-from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
+from pytest_toolemu.authoring.importers.schema_converter import SchemaBounds, SchemaConverter
+from pytest_toolemu.formats.json_schema import conforms, schema_problem, unknown_keywords
 
 BOUNDS = SchemaBounds(depth=3, members=4)
 

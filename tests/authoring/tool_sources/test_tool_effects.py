@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.importers.tool_sources.tool_effects import (
-    annotated_effect,
-    guessed_effect,
-    method_effect,
-)
+from pytest_toolemu.authoring.importers.published_tools import annotated_effect, guessed_effect, method_effect
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pytest_toolemu.authoring.importers.traces.incident import import_trace
+from pytest_toolemu.authoring.importers.incident import import_trace
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import ResolvedCase

@@ -17,7 +17,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import InjectedToolArg, tool
 
 from pytest_toolemu.agents.adapters import langchain as adapter
-from pytest_toolemu.authoring.importers.tool_sources.python_tools import published_tools_of
+from pytest_toolemu.authoring.importers.function_tools import published_tools_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.core.toolkit import Toolkit

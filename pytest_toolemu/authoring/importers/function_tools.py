@@ -1,0 +1,253 @@
+"""Tools in the formats of model providers: OpenAI (both interfaces), Anthropic, Gemini, and plain lists."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NotRequired
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from pytest_toolemu.agents.custom import load_object
+from pytest_toolemu.authoring.importers.mcp_tools import published_tool
+from pytest_toolemu.authoring.importers.published_tools import PublishedTool, PublishedToolkit
+from pytest_toolemu.authoring.importers.sources import Notes, add_note, load_json, objects
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.file_access import read_regular
+from pytest_toolemu.formats.yaml_document import show
+
+Json = dict[str, Any]
+
+MAX_BYTES: Final = 50_000_000
+"""The largest file that is read, in bytes."""
+
+_LISTS: Final = ("tools", "functions", "functionDeclarations", "function_declarations", "result", "request", "body")
+_PARAMETERS: Final = (
+    "parameters", "input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema", "args_schema",
+    "params_json_schema",
+)  # fmt: skip
+_RETURNS: Final = (
+    "outputSchema", "output_schema", "response", "responseJsonSchema", "response_json_schema", "returns",
+)  # fmt: skip
+_READS: Final = (
+    "a JSON list of functions in the format of OpenAI, Anthropic, Gemini, or LangChain, a request with such a list, "
+    "or the result of tools/list"
+)
+_MAX_NESTED: Final = 6
+
+
+def read_functions(path: Path) -> PublishedToolkit:
+    """Return the tools in a JSON file. Raise UsageError if it cannot be read or contains none."""
+    notes: Notes = {}
+    tools = tuple(functions_in(load_json_file(path, _READS), notes))
+    if not tools:
+        raise UsageError(f"{path}: contains no tools; this command reads {_READS}")
+    return PublishedToolkit(path.name.partition(".")[0], f"the file {path.name}", tools, notes=notes)
+
+
+def load_json_file(path: Path, expected: str) -> Any:
+    """Return the value in a JSON file. Raise UsageError if it is missing, too large, or not valid."""
+    text = read_file(path, expected)
+    try:
+        return load_json(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}:{error.lineno}: is not JSON: {error.msg}; this command reads {expected}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: is nested too deeply; this command reads {expected}") from None
+
+
+def read_file(path: Path, expected: str) -> str:
+    """Return the text of a file. Raise UsageError if it is missing, too large, or not UTF-8."""
+    try:
+        return read_regular(path, MAX_BYTES).decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; this command reads {expected}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: is not UTF-8 text; this command reads {expected}") from None
+
+
+def functions_in(value: Any, notes: Notes, depth: int = 0) -> Iterator[PublishedTool]:
+    """Yield the tools in a list, or in an object that contains one. Tools without a name are noted."""
+    if isinstance(value, dict):
+        inner = next((value[key] for key in _LISTS if isinstance(value.get(key), list | dict)), None)
+        if inner is not None and depth < _MAX_NESTED:
+            yield from functions_in(inner, notes, depth + 1)
+        elif depth == 0:
+            yield from _tool(value, notes)
+        return
+    for each in objects(value):
+        if any(isinstance(each.get(key), list) for key in _LISTS) and depth < _MAX_NESTED:
+            yield from functions_in(each, notes, depth + 1)
+        else:
+            yield from _tool(each, notes)
+
+
+def _tool(definition: Json, notes: Notes) -> Iterator[PublishedTool]:
+    inner = definition.get("function")
+    function: Json = inner if isinstance(inner, dict) else definition
+    name = function.get("name") or function.get("title")
+    if not isinstance(name, str) or not name:
+        add_note(notes, "an entry without a name is left out", show(definition, 60))
+        return
+    parameters = _first(function, _PARAMETERS)
+    if parameters is None and isinstance(function.get("args"), dict):  # of LangChain: schemas by argument
+        parameters = {"type": "object", "properties": function["args"]}
+    if parameters is None and "properties" in function:  # the schema of LangChain's arguments, with the tool's name
+        parameters = {key: part for key, part in function.items() if key not in ("title", "description")}
+    if parameters is None and function.get("type") not in (None, "function", "custom"):
+        add_note(notes, "a tool that the provider executes itself is left out", name)
+        return
+    entry = {
+        "name": name,
+        "description": function.get("description"),
+        "inputSchema": parameters,
+        "outputSchema": _first(function, _RETURNS),
+        "annotations": function.get("annotations"),
+    }
+    if (tool := published_tool(entry, notes)) is not None:
+        yield tool
+
+
+def _first(function: Json, keys: tuple[str, ...]) -> Any:
+    return next((function[key] for key in keys if isinstance(function.get(key), dict)), None)
+
+
+_KINDS: Final = (
+    "functions, definitions of functions, tools of LangChain, the OpenAI Agents SDK, or Pydantic AI, agents with such "
+    "tools, or a list of these"
+)
+
+# Of parameters that a framework fills in, and the model never sees.
+_CONTEXTS: Final = ("RunContext", "RunContextWrapper", "ToolContext", "ToolRuntime", "Context", "RunnableConfig")
+# Attributes with the schema of the arguments: of the OpenAI Agents SDK, Pydantic AI, and LangChain.
+_SCHEMAS: Final = ("params_json_schema", "parameters_json_schema", "tool_call_schema")
+# Attributes of agents of the OpenAI Agents SDK, whose tools are not their own.
+_ELSEWHERE: Final = ("handoffs", "mcp_servers")
+_VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def read_python_tools(target: str) -> PublishedToolkit:
+    """Import ``module:object`` and return its tools. Raise UsageError if there are none."""
+    if not all(target.rpartition(":")[::2]):
+        raise UsageError(f"{target!r} does not name tools; write package.module:object or path.py:object")
+    value = load_object(target, "tools")
+    notes: Notes = {}
+    try:
+        tools = tuple(published_tools_of(value, notes))
+    except UsageError:
+        raise
+    except Exception as error:  # attributes, definitions, and schemas are code of the user or of a framework
+        raise UsageError(
+            f"{target}: reading its tools failed: {type(error).__name__}: {error}; correct the object, or name one tool"
+        ) from error
+    if not tools:
+        raise UsageError(f"{target}: an object of type {type(value).__name__} that contains no tools; name {_KINDS}")
+    return PublishedToolkit(target.rpartition(":")[2], f"the Python object {target}", tools, notes=notes)
+
+
+def published_tools_of(value: Any, notes: Notes, depth: int = 0) -> Iterator[PublishedTool]:
+    """Yield the tools in an object. ``notes`` receives unknown kinds of tools."""
+    for name in _ELSEWHERE:
+        if isinstance(part := getattr(value, name, None), list) and part:
+            add_note(notes, "tools that an agent has only through other agents are left out; import them, too", name)
+    inner = _inner(value)
+    definition = _definition(value)
+    if definition is not None:
+        yield from functions_in([_as_json(definition)], notes)
+    elif inner is not None and depth < _MAX_NESTED:
+        for each in inner:
+            yield from published_tools_of(each, notes, depth + 1)
+    elif callable(value) and hasattr(value, "__name__") and not isinstance(value, type):
+        yield _function(value)
+    elif depth:
+        add_note(notes, "an object that is not a known kind of tool is left out", type(value).__name__)
+
+
+def _inner(value: Any) -> list[Any] | None:
+    """Return the parts of a list, or of an object that has tools; None for another object."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)
+    if isinstance(value, type):
+        return None
+    if callable(getattr(value, "get_tools", None)) and not hasattr(value, "toolsets"):
+        try:
+            return list(value.get_tools())
+        except TypeError:  # it needs a context, or is asynchronous
+            pass
+    for name in ("toolsets", "tools", "wrapped"):
+        part = getattr(value, name, None)
+        if part is not None and not callable(part):
+            return _inner(part) if isinstance(part, Mapping | list | tuple) else [part]
+    return None
+
+
+def _definition(value: Any) -> Json | None:
+    """Return the definition of a framework's tool, or of one in a provider's format; None for another object."""
+    if isinstance(value, Mapping):
+        return dict(value) if {"name", "function", "functionDeclarations", "title"} & value.keys() else None
+    if isinstance(value, type):
+        return None
+    if hasattr(value, "inputSchema") and hasattr(value, "model_dump"):  # Model Context Protocol
+        return dict(value.model_dump(mode="json"))
+    tool: Any = getattr(value, "tool_def", value)  # Pydantic AI keeps the definition beside the function
+    schema = next((getattr(tool, name) for name in _SCHEMAS if hasattr(tool, name)), None)
+    if schema is None:
+        return None
+    schema = schema.model_json_schema() if hasattr(schema, "model_json_schema") else schema
+    return {"name": tool.name, "description": str(tool.description or ""), "parameters": schema}
+
+
+def _as_json(definition: Json) -> Any:
+    return load_json(json.dumps(definition, default=str))
+
+
+def _function(function: Callable[..., Any]) -> PublishedTool:
+    return PublishedTool(
+        name=function.__name__,
+        description=inspect.getdoc(function) or "",
+        parameters=_argument_schema(function),
+        returns=_result_schema(function),
+    )
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function, eval_str=True)
+    except Exception:  # annotations are expressions of the user
+        return None
+
+
+def _argument_schema(function: Callable[..., Any]) -> Any:
+    """Return the schema of a function's arguments; None if its annotations have none."""
+    signature = _signature(function)
+    if signature is None:
+        return None
+    members: Json = {}
+    for name, parameter in signature.parameters.items():
+        annotation = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
+        if name not in ("self", "cls") and parameter.kind not in _VARIABLE and not _is_context(annotation):
+            members[name] = annotation if parameter.default is inspect.Parameter.empty else NotRequired[annotation]
+    return _json_schema(TypedDict("Arguments", members))  # type: ignore[operator]
+
+
+def _is_context(annotation: Any) -> bool:
+    kind = getattr(annotation, "__origin__", annotation)
+    return getattr(kind, "__name__", "") in _CONTEXTS
+
+
+def _result_schema(function: Callable[..., Any]) -> Any:
+    signature = _signature(function)
+    annotation = None if signature is None else signature.return_annotation
+    return None if annotation in (None, Any, inspect.Signature.empty) else _json_schema(annotation)
+
+
+def _json_schema(kind: Any) -> Any:
+    try:
+        return _as_json(TypeAdapter(kind).json_schema())
+    except Exception:  # types of the user may have any error, or no schema
+        return None

@@ -1,0 +1,421 @@
+"""Writes the toolkit and the case of a recorded conversation, so that an incident becomes a test."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.authoring.importers.personal_data import SensitiveData, find_sensitive
+from pytest_toolemu.authoring.importers.published_tools import DETAILED, guessed_effect, tool_names
+from pytest_toolemu.authoring.importers.schema_converter import SchemaConverter
+from pytest_toolemu.authoring.importers.sources import Notes, add_note
+from pytest_toolemu.authoring.importers.trace_conversations import Conversation, Json, ObservedCall, ObservedTool
+from pytest_toolemu.authoring.importers.trace_files import read_conversations
+from pytest_toolemu.authoring.pin import pins_in_turn
+from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
+from pytest_toolemu.core.case_loading import build_case
+from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME, NAME
+from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.formats.identifiers import case_id_problem, slug
+from pytest_toolemu.formats.json_schema import conforms, schema_problem, unknown_keywords
+from pytest_toolemu.formats.text import truncated
+from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, Loc, closest, dump, show
+
+INCIDENT: Final = "incident"
+"""The name of the unlabeled reference that repeats what the agent did."""
+
+_TITLE_LENGTH: Final = 70
+
+
+@dataclass(frozen=True)
+class ImportedIncident:
+    """The written files, the numbers of tools, calls, and pins, and what was left out or looks sensitive.
+
+    ``sensitive`` is None if it was not searched for, because a package is missing.
+    """
+
+    case: Path
+    toolkit: Path
+    tools: int
+    calls: int
+    pins: int
+    checks: int
+    notes: Notes
+    sensitive: SensitiveData | None
+
+
+def import_trace(
+    source: Path, target: Path, *, case_id: str, toolkit: str, never: Sequence[str] = (), redact: bool = False
+) -> list[ImportedIncident]:
+    """Write ``toolkits/`` and ``cases/`` below ``target`` for each conversation in a trace.
+
+    ``never`` names tools, as the trace calls them, whose observed calls must not happen again. With ``redact``, what
+    looks like a secret or like personal data is replaced. Raise UsageError if the trace cannot be read, a name is not
+    valid, a tool in ``never`` gets no check, a file exists, or the result would not be valid; nothing is written then.
+    """
+    _names(case_id, toolkit, 1)
+    file_notes: Notes = {}
+    conversations = read_conversations(source, file_notes)
+    called = dict.fromkeys(call.name for conversation in conversations for call in conversation.calls)
+    if unknown := [name for name in never if name not in called]:
+        raise UsageError(f"--never {unknown[0]}: the trace contains no call of this tool{closest(unknown[0], called)}")
+    made = dict.fromkeys(never, 0)
+    incidents = [
+        _incident(
+            conversation,
+            target,
+            *_names(case_id, toolkit, number),
+            made,
+            file_notes if number == 1 else {},
+            redact=redact,
+        )
+        for number, conversation in enumerate(conversations, 1)
+    ]
+    if unchecked := [name for name, checks in made.items() if not checks]:
+        raise UsageError(
+            f"--never {unchecked[0]}: no call of this tool gives a check, because each ended in an error or does not "
+            "fit the schema of its tool, and only calls that succeed can violate a check; import without this option "
+            "to see which calls are left out, or name another tool"
+        )
+    for incident, files in incidents:
+        for path in files:
+            if path.exists():
+                raise UsageError(f"{path}: already exists; choose other names with --id and --toolkit")
+        _check(source, incident, files)
+    _write({path: text for _, files in incidents for path, text in files.items()})
+    return [incident for incident, _ in incidents]
+
+
+def _write(files: dict[Path, str]) -> None:
+    """Write all files or none. Raise UsageError if one cannot be written, or exists meanwhile."""
+    begun: list[Path] = []
+    path = Path()
+    try:
+        for path in files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            with path.open("x", encoding="utf-8", newline="\n") as file:
+                begun.append(path)
+                file.write(text)
+    except OSError as error:
+        for each in begun:
+            each.unlink(missing_ok=True)
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another folder") from None
+
+
+def _names(case_id: str, toolkit: str, number: int) -> tuple[str, str]:
+    """Return the names of a case and its toolkit; those after the first end in a number. Raise UsageError."""
+    if number > 1:
+        case_id, toolkit = f"{case_id}-{number}", f"{toolkit}{number}"
+    if problem := case_id_problem(case_id):
+        raise UsageError(f"--id {show(case_id)}: {problem}")
+    if not NAME.fullmatch(toolkit):
+        raise UsageError(
+            f"--toolkit {show(toolkit)}: use letters and digits, begin with a letter, and use at most 40 characters"
+        )
+    return case_id, toolkit
+
+
+def _check(source: Path, incident: ImportedIncident, files: dict[Path, str]) -> None:
+    """Raise UsageError if the files would not be valid. They are not on the disk yet."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        for path, text in files.items():
+            if (size := len(text.encode())) > MAX_BYTES:
+                raise UsageError(
+                    f"{source}: {path.name} would have {size:,} bytes, but at most {MAX_BYTES:,} are read; shorten "
+                    "long texts in the trace"
+                )
+            copy = Path(folder, path.parent.name, path.name)
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_text(text, encoding="utf-8")
+        try:
+            build_case(Document.read(Path(folder, "cases", incident.case.name)))
+        except DocumentError as error:
+            messages = "; ".join(message.replace(folder, "") for _, _, message in error.problems)
+            raise UsageError(f"{source}: cannot be converted to {incident.case.name}: {messages}") from None
+
+
+def _incident(
+    conversation: Conversation,
+    target: Path,
+    case_id: str,
+    toolkit_name: str,
+    never: dict[str, int],
+    notes: Notes,
+    *,
+    redact: bool,
+) -> tuple[ImportedIncident, dict[Path, str]]:
+    """Return what becomes of a conversation, and the texts of the files; ``never`` receives the numbers of checks."""
+    calls = conversation.calls
+    tools = tools_of(conversation.tools, calls, notes)
+    toolkit: Json = {
+        "name": toolkit_name,
+        "title": toolkit_name,
+        "category": "imported",
+        "description": "Tools of an imported trace.",
+        "tools": list(tools.values()),
+    }
+    case = _case(conversation, toolkit_name, tools, never, notes)
+    sensitive: SensitiveData | None = None
+    try:
+        sensitive = find_sensitive([case, toolkit])
+    except UsageError:
+        if redact:
+            raise
+    if redact and sensitive is not None:
+        case, toolkit = sensitive.replaced([case, toolkit])
+    case = {"title": _title(case["instruction"]), **case}
+    paths = target / "cases" / f"{case_id}{CASE_SUFFIX}", target / "toolkits" / f"{toolkit_name}{TOOLKIT_SUFFIX}"
+    incident = ImportedIncident(
+        case=paths[0],
+        toolkit=paths[1],
+        tools=len(toolkit["tools"]),
+        calls=len(calls),
+        pins=len(case.get("pins", ())),
+        checks=len(case.get("checks", ())),
+        notes=notes,
+        sensitive=sensitive,
+    )
+    return incident, {paths[1]: dump(toolkit), paths[0]: dump(case)}
+
+
+def _case(
+    conversation: Conversation, toolkit_name: str, tools: dict[str, Json], never: dict[str, int], notes: Notes
+) -> Json:
+    calls, messages = conversation.calls, conversation.user_messages
+    if len(messages) > 1:
+        add_note(notes, "messages of the user after the first one become part of the instruction", str(len(messages)))
+    _note_omitted(conversation, notes)
+    instruction = "\n\n".join(message.strip() for message in messages)
+    full = {name: f"{toolkit_name}.{tool['name']}" for name, tool in tools.items()}
+    usable: list[ObservedCall] = []
+    for call in calls:
+        if not call.is_readable:
+            add_note(notes, "a call whose arguments are not a JSON object is left out", call.name)
+        elif accepts(tools[call.name], call.arguments):
+            usable.append(call)
+        else:
+            add_note(notes, "a call that breaks the schema of its tool is left out", call.name)
+    pins = list(_pins(usable, full, notes))
+    checks: list[Json] = []
+    for name in never:
+        patterns = list(_patterns(name, usable, tools[name], notes)) if name in tools else []
+        never[name] += len(patterns)
+        for pattern in patterns:
+            check_id = _check_id(name, {check["id"] for check in checks})
+            watched = {"tool": full[name], **pattern}
+            checks.append({"id": check_id, "never": watched, "likelihood": "likely", "severity": "severe"})
+    answer = conversation.answer
+    if not answer:
+        add_note(notes, "the trace has no final answer", INCIDENT)
+    return {
+        "toolkits": [toolkit_name],
+        "instruction": instruction,
+        "tags": [INCIDENT],
+        **({"pins": pins} if pins else {}),
+        **({"checks": checks} if checks else {}),
+        "unlabeled": {
+            INCIDENT: {
+                "calls": [{"tool": full[call.name], "arguments": call.arguments} for call in usable],
+                "answer": answer or "(no answer)",
+            }
+        },
+        "inferred": ["title"],
+    }
+
+
+def _note_omitted(conversation: Conversation, notes: Notes) -> None:
+    """Add notes on the parts of a conversation that do not become parts of the case."""
+    if any(event.kind == "system" for event in conversation.events):
+        add_note(notes, "the system prompt is left out, because it belongs to the agent", "instructions")
+    for event in conversation.events:
+        if event.kind == "omitted":
+            add_note(notes, "a part that a case cannot contain, such as an image, is left out", event.text)
+    for call_id in conversation.unmatched:
+        add_note(notes, "a result without a call, or a further one of the same call, is left out", call_id)
+
+
+def _title(instruction: str) -> str:
+    return truncated(" ".join(instruction.partition("\n\n")[0].split()), _TITLE_LENGTH).rstrip(".!?")
+
+
+def _pins(calls: list[ObservedCall], full: dict[str, str], notes: Notes) -> Iterator[Json]:
+    """Yield a pin for each observed result. Equal calls with different results are answered in their order."""
+    groups: dict[tuple[str, str], tuple[Json, list[Json]]] = {}
+    for call in calls:
+        if not call.has_result:
+            add_note(notes, "a call without a result in the trace is not pinned", call.name)
+            continue
+        error = error_of(call)
+        answer: Json = {"error": error} if error is not None else {"returns": result_of(call)}
+        key = call.name, json.dumps(call.arguments, sort_keys=True)
+        groups.setdefault(key, (call.arguments, []))[1].append(answer)
+    for (name, _), (arguments, answers) in groups.items():
+        yield from pins_in_turn(full[name], arguments, answers)
+
+
+def _patterns(name: str, calls: list[ObservedCall], tool: Json, notes: Notes) -> Iterator[Json]:
+    """Yield a pattern of each distinct call of a tool that succeeded in the incident."""
+    seen: list[Json] = []
+    own = [call for call in calls if call.name == name]
+    for call in own:
+        if error_of(call) is None and call.arguments not in seen:
+            seen.append(call.arguments)
+            yield _pattern(call.arguments, tool["parameters"])
+    for call in own:
+        if call.arguments not in seen:
+            add_note(notes, "a call that ended in an error gets no check, because it cannot violate one", name)
+
+
+def _check_id(name: str, used: set[str]) -> str:
+    """Return an ID that no other check has; names of tools may differ only in letters that an ID cannot contain."""
+    check_id = base = slug(name) or "repeated"
+    number = 1
+    while check_id in used:
+        number += 1
+        check_id = f"{base}-{number}"
+    return check_id
+
+
+def _pattern(arguments: Json, parameters: Json) -> Json:
+    """Return the pattern of a call: plain values, which must be equal, if all of them are in the tool's schema."""
+    if not arguments:
+        return {}
+    is_plain = "schema" not in arguments and arguments.keys() <= parameters.get("properties", {}).keys()
+    return {"arguments": arguments if is_plain else {"schema": {"const": arguments}}}
+
+
+# The error of a tool whose observed results include an error.
+_FAILED: Final = "Failed"
+_ERROR_LENGTH: Final = 500
+
+
+def tools_of(tools: list[ObservedTool], calls: list[ObservedCall], notes: Notes) -> dict[str, Json]:
+    """Return the offered tools, and those that were called without a definition, by their names in the trace."""
+    offered = {tool.name: tool for tool in tools}
+    for call in calls:
+        if call.name not in offered:
+            offered[call.name] = ObservedTool(call.name)
+            add_note(notes, "a tool that was called but not defined is inferred from its calls", call.name)
+    names = tool_names(offered)
+    return {
+        key: _tool(names[key], tool, [call for call in calls if call.name == key], notes)
+        for key, tool in offered.items()
+    }
+
+
+def result_of(call: ObservedCall) -> Json:
+    """Return the observed result as an object, as the results of tools are."""
+    if isinstance(call.result, dict) and set(call.result) != {"error"}:
+        return call.result
+    kind = "items" if isinstance(call.result, list) else "text" if isinstance(call.result, str) else "value"
+    return {kind: call.result}
+
+
+def error_of(call: ObservedCall) -> str | None:
+    """Return the observed error as ``Name: message``; None if the call succeeded."""
+    is_error_object = isinstance(call.result, dict) and set(call.result) == {"error"}
+    if not call.is_error and not is_error_object:
+        return None
+    message = call.result["error"] if is_error_object else call.result
+    if call.has_named_error:
+        return str(message)
+    return f"{_FAILED}: {truncated(' '.join(str(message).split()) or 'no message', _ERROR_LENGTH)}"
+
+
+def _tool(name: str, tool: ObservedTool, calls: list[ObservedCall], notes: Notes) -> Json:
+    if tool.definition is not None:
+        return {**tool.definition, "name": name, "call_as": tool.name}
+    inferred = ["returns", "errors", "effect"]
+    if tool.parameters is None:
+        inferred.insert(0, "parameters")
+    parameters = _parameters(tool, calls, notes)
+    results = [result_of(call) for call in calls if call.has_result and error_of(call) is None]
+    errors = {_FAILED: "The call failed, as in the trace."} if any(error_of(call) for call in calls) else {}
+    if not (is_callable := bool(CALLABLE_NAME.fullmatch(tool.name))):
+        add_note(
+            notes, f"a name that is not {CALLABLE_NAME.pattern} cannot be kept for agents", tool.name[:MAX_TOOL_NAME]
+        )
+    return {
+        "name": name,
+        **({"call_as": tool.name} if is_callable else {}),
+        "description": tool.description.strip() or "Imported without a description.",
+        "parameters": parameters,
+        "returns": observed_schema(results) if results else _object({"text": {"type": "string"}}, ["text"]),
+        **({"errors": errors} if errors else {}),
+        "effect": guessed_effect(name),
+        "inferred": inferred,
+    }
+
+
+def _parameters(tool: ObservedTool, calls: list[ObservedCall], notes: Notes) -> Json:
+    """Return the schema of the arguments: the trace's, if it can be used, or else that of the observed arguments."""
+    if tool.parameters is not None:
+        schema = {"type": "object", "properties": {}, **copy.deepcopy(tool.parameters)}
+        is_dialect = False
+        for loc, _ in sorted(unknown_keywords(schema), key=lambda problem: -len(problem[0])):
+            if loc[-2] == "nullable":
+                is_dialect = True
+                continue
+            _remove(schema, loc[:-1])
+            add_note(notes, "an unknown keyword of a JSON Schema is left out", tool.name)
+        if is_dialect or schema_problem(schema):
+            schema = _converted(schema, tool.name, notes)
+        if schema.get("type") == "object" and not schema_problem(schema):
+            return schema
+        add_note(notes, "parameters without a usable JSON Schema accept everything", tool.name)
+        return {"type": "object", "properties": {}}
+    schema = observed_schema([call.arguments for call in calls])
+    return {**schema, "required": []}
+
+
+def _converted(schema: Json, tool: str, notes: Notes) -> Json:
+    """Return a schema of another dialect, such as OpenAPI 3.0, in JSON Schema; an empty one if that is not possible."""
+    converter = SchemaConverter(schema, DETAILED)
+    converted = converter.convert(schema)
+    if schema["properties"] and not converted.get("properties"):
+        return {}
+    if converter.is_cut:
+        add_note(notes, "parts of parameters without a usable JSON Schema accept everything", tool)
+    return {"type": "object", "properties": {}, **converted}
+
+
+def observed_schema(values: list[Json]) -> Json:
+    """Return a JSON Schema of the members that all or some of the values have. Nested values stay open."""
+    types: dict[str, set[str]] = {}
+    for value in values:
+        for key, member in value.items():
+            types.setdefault(key, set()).add(_type(member))
+    properties = {
+        key: {"type": next(iter(kinds)) if len(kinds) == 1 else sorted(kinds)} for key, kinds in types.items()
+    }
+    return _object(properties, [key for key in types if all(key in value for value in values)])
+
+
+def _object(properties: Json, required: list[str]) -> Json:
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _type(value: Any) -> str:
+    kinds = (("boolean", bool), ("integer", int), ("number", float), ("string", str), ("array", list), ("object", dict))
+    return next((name for name, kind in kinds if isinstance(value, kind)), "null")
+
+
+def _remove(schema: Any, loc: Loc) -> None:
+    """Remove the member at a location, of which the last part is a keyword."""
+    for part in loc[:-1]:
+        schema = schema[part]
+    if isinstance(schema, dict):
+        schema.pop(loc[-1], None)
+
+
+def accepts(tool: Json, arguments: Json) -> bool:
+    """Return whether a tool takes the arguments."""
+    return conforms(tool["parameters"], arguments)

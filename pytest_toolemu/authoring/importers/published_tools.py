@@ -1,0 +1,511 @@
+"""Tools as their source publishes them, before they become tools of a toolkit."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.authoring.importers.schema_converter import SchemaBounds, SchemaConverter
+from pytest_toolemu.authoring.importers.sources import Notes, add_note
+from pytest_toolemu.authoring.starter import create_text, schema_reference
+from pytest_toolemu.core.toolkit import (
+    CALLABLE_NAME,
+    MAX_TOOL_NAME,
+    NAME,
+    SUFFIX,
+    Effect,
+    Tool,
+    Toolkit,
+    callable_tools,
+    provider_name,
+)
+from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
+from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.formats.json_schema import unknown_keywords, violations
+from pytest_toolemu.formats.redaction import redact
+from pytest_toolemu.formats.regular_expressions import is_expression, occurs
+from pytest_toolemu.formats.text import counted, truncated
+from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, dump, show
+
+DETAILED = SchemaBounds(depth=8, members=100)
+"""For sources that describe single tools, which models read as they are."""
+
+
+@dataclass(frozen=True)
+class PublishedTool:
+    """One tool: what its source says about it. None stands for what the source does not say.
+
+    ``name`` is the source's own. ``parameters`` and ``returns`` are JSON Schemas as they were published, of any form.
+    A part is not ``stated`` if it is a guess, which only this source allows, or not all that the source says.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Any = None
+    parameters_are_stated: bool = True
+    returns: Any = None
+    returns_are_stated: bool = True
+    errors: Mapping[str, str] | None = None
+    effect: Effect | None = None
+    effect_is_stated: bool = True
+
+
+@dataclass(frozen=True)
+class PublishedToolkit:
+    """The tools of one source.
+
+    ``name`` is how the source calls itself, ``origin`` describes it in a phrase, such as ``the MCP server files 1.2``.
+    References in schemas lead into ``definitions``; None: into the schema itself. ``notes`` says what was left out.
+    If it ``marks_directions``, members that are ``readOnly`` are no arguments, and ``writeOnly`` ones no results.
+    """
+
+    name: str
+    origin: str
+    tools: tuple[PublishedTool, ...]
+    description: str = ""
+    definitions: Any = None
+    bounds: SchemaBounds = DETAILED
+    marks_directions: bool = False
+    notes: Notes = field(default_factory=dict)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_READS: Final = _words(
+    "access analyse analyze ask browse check compare compile count describe diff directory echo estimate explain fetch "
+    "find geocoding get head identify inspect list look lookup monitor ping predict preview query read "
+    "retrieve search show snapshot stat summarize tail track verify view"
+)
+_LOSES: Final = _words(
+    "archive cancel clear close delete destroy detach disable disconnect discard dismiss drop erase kill leave purge "
+    "remove reset revoke truncate unblock uninstall unlock void wipe"
+)
+_FINAL: Final = _words(
+    "announce answer apply approve bash book booking buy call capture charge confirm consult deploy deposit dispatch "
+    "email evaluate exec execute finalize forward hand import invite launch make merge notify order pay place post "
+    "prescribe publish push redirect refund relay reply request rerun retweet run sell send share shell sign submit "
+    "trade transfer trigger withdraw"
+)
+# Verbs that decide, although another one may follow: AddPayItems pays nothing.
+_CHANGES: Final = _words("add draft edit generate grant insert manage modify organize plan put save set update")
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def guessed_effect(name: str) -> Effect:
+    """Return the effect that the first verb in a name suggests: ``destructive`` for ``issues_delete``.
+
+    Of the 488 tools of the shipped toolkits, 85 % have the effect that their name suggests.
+    """
+    words = [word.lower() for word in _WORD.findall(name)]
+    if words[:1] == ["create"]:
+        return "irreversible" if _FINAL.intersection(words) else "write"
+    for word in words:
+        if word in _CHANGES:
+            return "write"
+        if word in _READS:
+            return "read"
+        if word in _LOSES:
+            return "destructive"
+        if word in _FINAL:
+            return "irreversible"
+    return "write"
+
+
+def annotated_effect(name: str, annotations: Mapping[str, Any]) -> tuple[Effect, bool]:
+    """Return the effect by a tool's annotations of the Model Context Protocol, and whether they state it.
+
+    An annotation that a server leaves out says nothing: the default of the specification, destructive, is not what
+    authors of servers mean by their silence.
+    """
+    guess = guessed_effect(name)
+    if annotations.get("readOnlyHint") is True:
+        return "read", True
+    if annotations.get("destructiveHint") is True:
+        # No annotation distinguishes a loss from what cannot be taken back.
+        return (guess, False) if guess == "irreversible" else ("destructive", True)
+    is_contradicted = (guess == "read" and annotations.get("readOnlyHint") is False) or (
+        guess == "destructive" and annotations.get("destructiveHint") is False
+    )
+    return ("write" if is_contradicted else guess), False
+
+
+def method_effect(method: str, name: str) -> tuple[Effect, bool]:
+    """Return the effect of an HTTP method, and whether the method states it."""
+    if method == "get":
+        return "read", True
+    if method == "delete":
+        return "destructive", True
+    guess = guessed_effect(name)
+    return ("write" if guess == "read" else guess), False
+
+
+_BOUNDARY: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
+_NAME_LENGTH: Final = 40
+
+
+def tool_names(tools: Iterable[str]) -> dict[str, str]:
+    """Return a distinct name for each tool, such as ``CreatePullRequest`` for ``create_pull_request``."""
+    names: dict[str, str] = {}
+    for tool in tools:
+        name = "".join(word[:1].upper() + word[1:] for word in _BOUNDARY.split(tool) if word)
+        name = (name if name[:1].isalpha() else f"Tool{name}")[:_NAME_LENGTH]
+        base, number = name[: _NAME_LENGTH - 3], 2
+        while name in names.values():
+            name, number = f"{base}{number}", number + 1
+        names[tool] = name
+    return names
+
+
+Json = dict[str, Any]
+
+MAX_TOOLS: Final = 40
+"""The number of tools that are imported without a selection."""
+
+_MAX_DESCRIPTION: Final = 20_000
+_MAX_ERROR: Final = 500
+_MAX_ERRORS: Final = 20
+_IDENTIFIERS: Final = re.compile(
+    r"(?i)(^|_)(id|key|name|number|owner|path|ref|repo|sha|slug|uri|url|uuid)s?$|[a-z](Id|Key|Name|Path)s?$"
+)
+_NOT_FOUND: Final = "The object named by the arguments does not exist."
+_FAILED: Final = "The call failed; the message says why."
+
+
+def selected(tools: tuple[PublishedTool, ...], only: str) -> tuple[PublishedTool, ...]:
+    """Return the tools whose names contain a match of the expression ``only``; all of them if it is empty.
+
+    Raise UsageError if there is none, if the expression is not valid, or if it is empty and there are too many tools.
+    """
+    if not only:
+        if len(tools) > MAX_TOOLS:
+            raise UsageError(
+                f"the source has {len(tools):,} tools; select the tools that the agent has with --only, such as "
+                f"--only '^({re.escape(tools[0].name)}|{re.escape(tools[1].name)})$', or select all with --only ."
+            )
+        return tools
+    if not is_expression(only):
+        raise UsageError(f"--only {show(only)}: is not a regular expression; correct it")
+    chosen = tuple(tool for tool in tools if occurs(only, tool.name))
+    if not chosen:
+        raise UsageError(
+            f"--only {show(only)}: matches none of {len(tools):,} tools{closest(only, [tool.name for tool in tools])}"
+        )
+    return chosen
+
+
+def distinct_tools(tools: Iterable[PublishedTool], notes: Notes) -> dict[str, PublishedTool]:
+    """Return the tools by the names that agents call them by, which providers accept and can tell apart."""
+    distinct: dict[str, PublishedTool] = {}
+    used: set[str] = set()
+    for tool in tools:
+        name = tool.name
+        if not CALLABLE_NAME.fullmatch(name):
+            name = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:MAX_TOOL_NAME].strip("_") or "tool"
+        if provider_name(name) in used:
+            add_note(notes, "a tool is left out, because agents cannot tell its name from an earlier one", name)
+            continue
+        used.add(provider_name(name))
+        distinct[name] = tool
+    return distinct
+
+
+def toolkit_of(published: PublishedToolkit, tools: Iterable[PublishedTool], name: str) -> Json:
+    """Return the toolkit, as in a file, without secrets. ``published.notes`` receives what was changed or left out."""
+    distinct = distinct_tools(tools, published.notes)
+    names = tool_names(distinct)
+    return {
+        "name": name,
+        "title": visible(truncated(" ".join(published.name.split()) or name, 80)),
+        "category": "imported",
+        "description": truncated(published.description.strip(), _MAX_DESCRIPTION)
+        or f"Tools of {visible(truncated(published.origin, 200))}.",
+        "tools": [_tool(published, tool, names[key], key) for key, tool in distinct.items()],
+    }
+
+
+def _tool(published: PublishedToolkit, tool: PublishedTool, name: str, call_as: str) -> Json:
+    """Return one tool. ``inferred`` names its parts that were guessed, or cut."""
+    inferred = ["call_as"] if call_as != tool.name else []
+    description = truncated(tool.description.strip(), _MAX_DESCRIPTION)
+    if description != tool.description.strip() or not description:
+        inferred.append("description")
+    parameters, parameters_are_known = _parameters(published, tool)
+    returns, returns_are_known = _returns(published, tool, name)
+    errors = _declared_errors(tool) or _likely_errors(parameters)
+    effect = tool.effect or guessed_effect(tool.name)
+    is_known = {
+        "parameters": parameters_are_known,
+        "returns": returns_are_known,
+        "errors": bool(tool.errors),
+        "effect": tool.effect is not None and tool.effect_is_stated,
+    }
+    inferred += [part for part, known in is_known.items() if not known]
+    return {
+        "name": name,
+        "call_as": call_as,
+        "description": description or "Imported without a description.",
+        "parameters": parameters,
+        "returns": returns,
+        "errors": errors,
+        "effect": effect,
+        **({"inferred": inferred} if inferred else {}),
+    }
+
+
+def _parameters(published: PublishedToolkit, tool: PublishedTool) -> tuple[Json, bool]:
+    """Return the schema of the arguments, and whether the source states all of it."""
+    if tool.parameters is None:
+        return {"type": "object", "properties": {}}, False
+    schema, is_cut = _converted(published, tool.parameters, "readOnly")
+    if schema.get("description") == tool.description:  # of frameworks that derive both from one docstring
+        del schema["description"]
+    is_object = schema.get("type", "object") == "object"
+    schema = {**schema, "type": "object"} if is_object else {}
+    is_stated = tool.parameters_are_stated and is_object and not is_cut
+    return {"type": "object", "properties": schema.pop("properties", {}), **schema}, is_stated
+
+
+def _returns(published: PublishedToolkit, tool: PublishedTool, name: str) -> tuple[Json, bool]:
+    """Return the schema of the result, of which the offline emulator can generate a value, and whether it is stated."""
+    guess = _object({"text": {"type": "string", "description": "What the tool replies."}})
+    if tool.returns is None:
+        return guess, False
+    schema, is_cut = _converted(published, tool.returns, "writeOnly")
+    schema.pop("default", None)
+    is_object = schema.get("type") == "object" or ("type" not in schema and "properties" in schema)
+    result = {**schema, "type": "object"} if is_object and "anyOf" not in schema else _object({"result": schema})
+    if _can_be_generated(result, name):
+        return result, tool.returns_are_stated and is_object and not is_cut
+    flat = {key: _without_parts(part) for key, part in result.get("properties", {}).items()}
+    result = {"type": "object", "properties": flat, "required": result.get("required", [])}
+    return (result if flat and _can_be_generated(result, name) else guess), False
+
+
+def _converted(published: PublishedToolkit, schema: Any, omitted: str) -> tuple[Json, bool]:
+    root = schema if published.definitions is None else published.definitions
+    converter = SchemaConverter(root, published.bounds, omitted if published.marks_directions else None)
+    return converter.convert(schema), converter.is_cut
+
+
+def _can_be_generated(schema: Json, name: str) -> bool:
+    for seed in ("0", "1", "2"):
+        generator = SchemaGenerator(seed, "en_US", datetime(2026, 1, 2, tzinfo=UTC), {})
+        try:
+            if not violations(schema, generator.value(schema, (name,))):
+                return True
+        except (UnsatisfiableSchemaError, ArithmeticError, RecursionError):
+            continue
+    return False
+
+
+def _without_parts(schema: Any) -> Json:
+    kept = ("type", "description") if isinstance(schema, dict) else ()
+    return {key: schema[key] for key in kept if key in schema}
+
+
+def _object(properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _declared_errors(tool: PublishedTool) -> dict[str, str]:
+    """Return the errors that the source states, with valid names."""
+    errors = list((tool.errors or {}).items())[:_MAX_ERRORS]
+    names = tool_names(name for name, _ in errors)
+    return {names[name]: truncated(" ".join(text.split()), _MAX_ERROR) or _FAILED for name, text in errors}
+
+
+def _likely_errors(parameters: Json) -> dict[str, str]:
+    """Return errors for a tool of which none are known: without any, the emulator could never let a call fail."""
+    names_something = any(_IDENTIFIERS.search(name) for name in parameters.get("required", ()))
+    return {**({"NotFound": _NOT_FOUND} if names_something else {}), "Failed": _FAILED}
+
+
+_COMMENTS: Final = {
+    "call_as": "Changed: the source's own name has characters that providers refuse.",
+    "description": "Not stated by the source, or cut.",
+    "parameters": "Not stated by the source, or cut: its schema is larger, recursive, not valid, or conditional.",
+    "returns": "Not stated by the source, or changed: an object, of which parts may be cut.",
+    "errors": "Not stated by the source. Without any, no call could fail.",
+    "effect": "A guess: read, write (can be undone), destructive (data is lost), or irreversible.",
+}
+_ORIGIN_LENGTH: Final = 200
+
+
+def toolkit_name(path: Path) -> str:
+    """Return the name of the toolkit in a file. Raise UsageError if the file's name cannot be that of a toolkit."""
+    name = path.name.removesuffix(SUFFIX)
+    if not path.name.endswith(SUFFIX) or not NAME.fullmatch(name):
+        raise UsageError(
+            f"--into {path}: the file's name must be NAME{SUFFIX}, where NAME has at most 40 letters and digits and "
+            "begins with a letter; choose another name"
+        )
+    return name
+
+
+def write_toolkit(path: Path, toolkit: Mapping[str, Any], origin: str) -> None:
+    """Write the file. Raise UsageError if it exists, would be too large or not valid, or cannot be written."""
+    # As JSON, because writing megabytes of YAML takes seconds; the file is a little larger.
+    text = "" if _size(json.dumps(toolkit, ensure_ascii=False)) > MAX_BYTES else toolkit_text(path, toolkit, origin)
+    if not text or _size(text) > MAX_BYTES:
+        raise UsageError(f"{path}: would exceed the maximum of {MAX_BYTES:,} bytes; select fewer tools with --only")
+    check_text(path, text)
+    try:
+        is_new = create_text(path, text)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another file with --into") from None
+    if not is_new:
+        raise UsageError(
+            f"{path}: already exists and was not changed; compare it with --diff, delete it, or choose another file "
+            "with --into"
+        )
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def check_text(path: Path, text: str) -> Toolkit:
+    """Return the toolkit in a text that is not written yet. Raise UsageError if it is not valid."""
+    try:
+        toolkit = Document.parse(text, path).build(Toolkit)
+    except DocumentError as error:
+        raise UsageError(f"the tools do not form a valid toolkit; exclude the named one with --only: {error}") from None
+    for tool in toolkit.tools:
+        for part in (tool.parameters, tool.returns):
+            for _, message in unknown_keywords(part):
+                raise UsageError(f"{tool.name}: {message}; exclude the tool with --only")
+    return toolkit
+
+
+def toolkit_text(path: Path, toolkit: Mapping[str, Any], origin: str) -> str:
+    """Return the content of the file, with comments."""
+    head = {key: value for key, value in toolkit.items() if key != "tools"}
+    source = redact(visible(" ".join(truncated(origin, _ORIGIN_LENGTH).split())))
+    lines = [
+        f"# yaml-language-server: $schema={schema_reference(path, 'toolkit')}",
+        f"# {counted(len(toolkit['tools']), 'tool')} of {source}.",
+        "# Nothing is executed: the emulator answers calls. Agents call each tool by the name in `call_as`.",
+        "# `inferred` lists the parts that are guesses. Check and correct them, and remove `inferred`; until then,",
+        "# `toolemu lint` warns. The same import with --diff shows what has changed in the source.",
+    ]
+    return "\n".join([*lines, dump(head) + "tools:", *map(_tool_text, toolkit["tools"]), ""])
+
+
+def _tool_text(tool: Mapping[str, Any]) -> str:
+    lines = [line for key, value in tool.items() for line in _member_lines(key, value, tool.get("inferred", ()))]
+    return "\n".join([f"  - {lines[0]}", *(f"    {line}" if line else "" for line in lines[1:])])
+
+
+def _member_lines(key: str, value: Any, inferred: tuple[str, ...]) -> Iterator[str]:
+    if key in inferred:
+        yield f"# {_COMMENTS[key]}"
+    if key == "inferred":
+        yield f"inferred: [{', '.join(value)}]"  # one line, which is easy to remove
+        return
+    yield from dump({key: value}).rstrip("\n").split("\n")
+
+
+_ABSENT: Final = object()
+_SHOWN: Final = 120
+
+
+def differences(published: PublishedToolkit, path: Path, only: str) -> list[str]:
+    """Return one line for each difference between a file and its source; empty if there is none.
+
+    Parts that the source does not state are not compared: a person has corrected them. Raise UsageError if the file
+    does not exist.
+    """
+    name = toolkit_name(path)
+    if not path.is_file():
+        raise UsageError(f"{path}: does not exist; first write it without --diff, or name another file with --into")
+    chosen = selected(published.tools, only)
+    now = {tool["call_as"]: tool for tool in toolkit_of(published, chosen, name)["tools"]}
+    # A selection is of names of the source, which can differ from those that agents call.
+    others = distinct_tools(published.tools, {}).keys() - now.keys()
+    kept = {
+        called: tool
+        for called, _, tool in callable_tools((load_toolkit(path),))
+        if not only or called in now or (occurs(only, called) and called not in others)
+    }
+    sources = distinct_tools(chosen, {})
+    lines = [f"+ {called}: only the source has it" for called in now if called not in kept]
+    lines += [f"- {called}: only the file has it" for called in kept if called not in now]
+    for called, tool in now.items():
+        if called in kept:
+            parts = _stated(sources[called], tool)
+            lines += [f"~ {called}: {line}" for line in _changes(kept[called], parts)]
+    return lines
+
+
+def _stated(source: PublishedTool, tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a tool that its source states, at least in part."""
+    stated: dict[str, Any] = {}
+    if source.description.strip():
+        stated["description"] = tool["description"]
+    if source.parameters is not None:
+        stated["parameters"] = tool["parameters"]
+    if source.returns is not None:
+        stated["returns"] = tool["returns"]
+    if source.errors:
+        stated["errors"] = tool["errors"]
+    if "effect" not in tool.get("inferred", ()):
+        stated["effect"] = tool["effect"]
+    return stated
+
+
+def _changes(tool: Tool, stated: Mapping[str, Any]) -> Iterator[str]:
+    before = tool.model_dump(mode="json", include=set(stated))
+    for part, value in stated.items():
+        yield from _compared(before[part], value, part)
+
+
+def _compared(before: Any, after: Any, place: str) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in dict.fromkeys([*before, *after]):
+            yield from _compared(before.get(key, _ABSENT), after.get(key, _ABSENT), f"{place}.{key}")
+    elif before != after:
+        yield f"{place}: {_shown(before)} became {_shown(after)}"
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is _ABSENT else show(value, _SHOWN)
+
+
+_PARTS: Final = ("call_as", "description", "parameters", "returns", "errors", "effect")
+
+
+@dataclass(frozen=True)
+class ImportedTools:
+    """The tools that were written to a file."""
+
+    tools: tuple[dict[str, Any], ...]
+
+    @property
+    def guesses(self) -> dict[str, int]:
+        """The number of tools of which a part was guessed or cut, by the part."""
+        counts = Counter(part for tool in self.tools for part in tool.get("inferred", ()))
+        return {part: counts[part] for part in _PARTS if counts[part]}
+
+
+def default_path(published: PublishedToolkit) -> Path:
+    """Return the file for a source's tools: ``toolkits/NAME.toolkit.yaml``, with the name of the source."""
+    (name,) = tool_names([published.name]).values()
+    return Path("toolkits", f"{name}{SUFFIX}")
+
+
+def import_toolkit(published: PublishedToolkit, path: Path, only: str) -> ImportedTools:
+    """Write the selected tools as a toolkit. Raise UsageError if the file exists or would not be valid."""
+    name = toolkit_name(path)
+    toolkit = toolkit_of(published, selected(published.tools, only), name)
+    write_toolkit(path, toolkit, published.origin)
+    return ImportedTools(tuple(toolkit["tools"]))

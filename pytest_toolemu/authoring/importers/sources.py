@@ -1,0 +1,115 @@
+"""Notes on what an import left out, changed, or filled in, counted by kind."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Iterator, Mapping
+from typing import Any, Final
+
+Notes = dict[str, list[str]]
+"""The locations of each kind of change."""
+
+_SHOWN: Final = 3
+
+
+def add_note(notes: Notes, kind: str, location: str) -> None:
+    """Add the location of a change."""
+    notes.setdefault(kind, []).append(location)
+
+
+def note_unread(notes: Notes, kind: str, original: Mapping[str, Any], members: Container[str], location: str) -> None:
+    """Add a note for every member that the importer does not read; ``kind`` names the containing object."""
+    article = "an" if kind[0] in "aeiou" else "a"
+    for name in original:
+        if name not in members:
+            add_note(notes, f"{name!r} of {article} {kind} is left out", location)
+
+
+def note_lines(notes: Notes, *, details: bool = False) -> Iterator[str]:
+    """Yield one line per kind of note, with its count and some of its locations, or all of them with ``details``."""
+    for kind, locations in notes.items():
+        listed = locations if details else locations[:_SHOWN]
+        more = f" and {len(locations) - len(listed)} more" if len(listed) < len(locations) else ""
+        yield f"note: {kind}: {len(locations)} ({', '.join(listed)}{more})"
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Yield every string in a JSON value, without the names of members."""
+    stack = [value]
+    while stack:
+        match stack.pop():
+            case str(text):
+                yield text
+            case list(members):
+                stack += reversed(members)
+            case dict(members):
+                stack += reversed(members.values())
+
+
+# Readers of YAML disagree on integers with so many characters or more.
+_DIGITS: Final = 19
+_GAP: Final = re.compile(r"[ \t\r\n]*")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def load_json(text: str) -> Any:
+    """Return the value of JSON text. What files of cases cannot contain is replaced. Raise ValueError."""
+    value = _DECODER.decode(text)
+    return _storable(value) if _may_have_surrogates(text) else value
+
+
+def load_values(text: str) -> Iterator[Any]:
+    """Yield the JSON values in a text, with nothing or white space between them.
+
+    Raise ValueError for text that is not JSON, and RecursionError for a value that is nested too deeply.
+    """
+    replaces = _may_have_surrogates(text)
+    position = _after_gap(text, 0)
+    while position < len(text):
+        value, position = _DECODER.raw_decode(text, position)
+        yield _storable(value) if replaces else value
+        position = _after_gap(text, position)
+
+
+def parsed(value: Any) -> Any:
+    """Return the JSON value in a text; the text itself if it is not JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return load_json(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list; empty if the value is not a list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _after_gap(text: str, position: int) -> int:
+    match = _GAP.match(text, position)
+    return match.end() if match else position
+
+
+def _may_have_surrogates(text: str) -> bool:
+    return "\\ud" in text or "\\uD" in text
+
+
+def _storable(value: Any) -> Any:
+    """Replace halves of surrogate pairs, which are valid in JSON but not in UTF-8."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, dict):
+        return {_storable(key): _storable(part) for key, part in value.items()}
+    return [_storable(part) for part in value] if isinstance(value, list) else value
+
+
+def _number(text: str) -> Any:
+    """Return a number; the text of one that files of cases cannot contain."""
+    if text.lstrip("-").isdigit():
+        return int(text) if len(text) < _DIGITS else text
+    return text if abs(float(text)) == float("inf") else float(text)
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=str)

@@ -1,1 +1,0 @@
-"""Turns recorded conversations of an agent, such as a production incident, into toolkits and cases."""

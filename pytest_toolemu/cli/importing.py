@@ -1,0 +1,256 @@
+"""``toolemu import``: turn recordings and files of other projects into toolkits, cases, and runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from pytest_toolemu.cli.common import out
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.identifiers import slug
+from pytest_toolemu.formats.text import counted
+from pytest_toolemu.formats.visible_text import visible
+
+if TYPE_CHECKING:
+    from pytest_toolemu.authoring.importers.incident import ImportedIncident
+    from pytest_toolemu.authoring.importers.published_tools import PublishedToolkit
+
+
+importers = typer.Typer(no_args_is_help=True, help="Turn tools, recordings, and files of other projects into cases.")
+
+
+@importers.command("toolemu")
+def import_toolemu(
+    source: Annotated[Path, typer.Argument(help="Folder with all_toolkits.json and all_cases.json.")],
+    target: Annotated[Path, typer.Argument(help="Folder for the new toolkits/ and cases/.")],
+    details: Annotated[bool, typer.Option("--details", help="Print every location of every note.")] = False,
+) -> None:
+    """Convert ToolEmu's official files to toolkit and case files."""
+    from pytest_toolemu.authoring.importers.toolemu import convert
+
+    result = convert(source, target)
+    counts = ", ".join(
+        (counted(result.toolkits, "toolkit"), counted(result.tools, "tool"), counted(result.cases, "case"))
+    )
+    out.print(f"{counts} written to {target}")
+    for line in result.lines(details=details):
+        out.print(visible(line))
+
+
+@importers.command("trajectories")
+def import_trajectories(
+    file: Annotated[Path, typer.Argument(help="Trajectories of ToolEmu or a fork of it: .jsonl or .jsonl.gz.")],
+    target: Annotated[Path, typer.Argument(help="Folder for the runs; it may already contain imported runs.")],
+    toolkits: Annotated[Path, typer.Option(help="Folder that 'toolemu import toolemu' wrote.")] = Path(),
+    evaluations: Annotated[
+        list[Path] | None, typer.Option(help="Evaluations of these trajectories; may be repeated.")
+    ] = None,
+    details: Annotated[bool, typer.Option("--details", help="Print every location of every note.")] = False,
+) -> None:
+    """Convert recorded trajectories and their evaluations to runs. If any line is invalid, nothing is written."""
+    from pytest_toolemu.authoring.importers.runs import import_runs, report, write_runs
+    from pytest_toolemu.authoring.importers.sources import Notes, note_lines
+
+    notes: Notes = {}
+    runs = import_runs(file, toolkits, evaluations or (), notes)
+    merged = write_runs(runs, target)
+    out.print(f"{counted(len(runs), 'run')} written to {target}")
+    if merged:
+        out.print(f"{merged} of them had already been imported, and keep the verdicts of other evaluators")
+    for line in (*report(runs), *note_lines(notes, details=details)):
+        out.print(visible(line))
+
+
+@importers.command("trace")
+def import_trace(
+    file: Annotated[Path, typer.Argument(help="OpenTelemetry spans, or logged requests to OpenAI or Anthropic.")],
+    target: Annotated[Path, typer.Argument(help="Folder for the new toolkits/ and cases/.")] = Path(),
+    *,
+    case_id: Annotated[str, typer.Option("--id", help="ID of the case; default: the name of the file.")] = "",
+    toolkit: Annotated[str, typer.Option(help="Name of the toolkit.")] = "Imported",
+    never: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOOL", help="A tool whose recorded calls must not happen again; may be repeated."),
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Replace what looks like secrets and personal data.")
+    ] = False,
+    details: Annotated[bool, typer.Option("--details", help="Print every location of every note.")] = False,
+) -> None:
+    """Turn a recorded conversation, such as an incident, into a toolkit and a case that repeats it."""
+    from pytest_toolemu.authoring.importers.incident import import_trace as import_file
+
+    incidents = import_file(
+        file, target, case_id=case_id or stem(file), toolkit=toolkit, never=never or (), redact=redact
+    )
+    for incident in incidents:
+        for line in incident_lines(incident, redacted=redact, details=details):
+            out.print(visible(line))
+
+
+def stem(file: Path) -> str:
+    """Return an ID for the case of a file: its name without suffixes, in lower case and with hyphens."""
+    return slug(file.name.partition(".")[0]) or "incident"
+
+
+def incident_lines(incident: ImportedIncident, *, redacted: bool, details: bool) -> Iterator[str]:
+    """Yield what was written, what was omitted, what looks sensitive, and the next command."""
+    from pytest_toolemu.authoring.importers.incident import INCIDENT
+    from pytest_toolemu.authoring.importers.personal_data import INSTALL
+    from pytest_toolemu.authoring.importers.sources import note_lines
+
+    counts = (counted(incident.tools, "tool"), counted(incident.calls, "call"), counted(incident.pins, "pin"))
+    yield f"written: {incident.toolkit}, {incident.case}: {', '.join(counts)}, {counted(incident.checks, 'check')}"
+    for line in note_lines(incident.notes, details=details):
+        yield " ".join(line.split())  # names of tools may contain line breaks
+    yield (
+        "note: values that the trace does not state (returns, errors, effects) are guesses; see 'inferred' in the "
+        "toolkit"
+    )
+    if incident.sensitive is None:
+        yield f"warning: the files were not searched for secrets and personal data; to search them: {INSTALL}"
+    elif incident.sensitive.summary and redacted:
+        yield f"replaced: {incident.sensitive.summary}; names of people are not found, so read the files"
+    elif incident.sensitive.summary:
+        yield f"warning: the files seem to contain {incident.sensitive.summary}; use --redact to replace this"
+    if incident.checks:
+        yield f"Next: pytest {incident.case} --toolemu-agent=reference:{INCIDENT}; it repeats the incident and fails"
+    else:
+        yield f"Next: add a check to {incident.case}, or name the harmful tool with --never"
+
+
+Kind = Literal["mcp", "openapi", "functions", "python", "capture"]
+
+
+def import_tools(
+    kind: Annotated[
+        Kind,
+        typer.Argument(
+            help="mcp: a server of the Model Context Protocol; openapi: an OpenAPI 3 document; functions: a JSON file "
+            "with functions as in requests to model providers; python: a list of tools, an agent, or a function, whose "
+            "module is executed; capture: an agent that runs until its first request, sent to OPENAI_BASE_URL or "
+            "ANTHROPIC_BASE_URL."
+        ),
+    ],
+    source: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE | -- COMMAND", help="URL, file, MODULE:OBJECT, or the command to start."),
+    ],
+    *,
+    only: Annotated[
+        str,
+        typer.Option(
+            metavar="REGEX", help="Import the tools whose names contain a match; required if there are more than 40."
+        ),
+    ] = "",
+    into: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The new file; default: toolkits/NAME.toolkit.yaml.")
+    ] = None,
+    diff: Annotated[
+        bool,
+        typer.Option(
+            "--diff", help="Write nothing; show how the file differs from the source, and exit with 1 if it does."
+        ),
+    ] = False,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="'NAME: VALUE'", help="HTTP header for mcp, as 'Authorization: Bearer ${TOKEN}'; repeatable."
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Timeout of the source, in seconds.")
+    ] = 60.0,
+) -> None:
+    """Write a toolkit for existing tools, so that the emulator answers in their place. No tool or model is called."""
+    is_url = len(source) == 1 and "://" in source[0]
+    if header and not (kind == "mcp" and is_url):
+        raise UsageError("--header applies only to a server at a URL; pass keys to a command through the environment")
+    if len(source) > 1 and kind not in ("mcp", "capture"):
+        raise UsageError(f"toolemu import tools {kind} takes one source, not {len(source)}: {' '.join(source)}")
+    _complete(_reader(kind, source, header or (), timeout), into, only, diff=diff)
+
+
+def _reader(kind: Kind, source: list[str], header: Sequence[str], timeout: float) -> Callable[[], PublishedToolkit]:
+    """Return the function that reads the tools of a source."""
+    if kind == "mcp":
+        return _mcp_reader(source, header, timeout)
+    if kind == "openapi":
+        from pytest_toolemu.authoring.importers.openapi import read_openapi
+
+        return lambda: read_openapi(source[0], timeout, offline=_is_offline())
+    if kind == "functions":
+        from pytest_toolemu.authoring.importers.function_tools import read_functions
+
+        return lambda: read_functions(Path(source[0]))
+    if kind == "python":
+        from pytest_toolemu.authoring.importers.function_tools import read_python_tools
+
+        # As for `python -m`: a command has no folder of the user on its path.
+        sys.path.insert(0, str(Path.cwd()))
+        return lambda: read_python_tools(source[0])
+    from pytest_toolemu.authoring.importers.request_capture import capture_tools
+
+    return lambda: capture_tools(source, timeout)
+
+
+def _mcp_reader(source: list[str], header: Sequence[str], timeout: float) -> Callable[[], PublishedToolkit]:
+    from pytest_toolemu import __version__
+    from pytest_toolemu.authoring.importers.bounded_http import parsed_headers
+    from pytest_toolemu.authoring.importers.mcp_tools import tools_of_command, tools_of_url
+
+    if len(source) == 1 and "://" in source[0]:
+        offline = _is_offline()  # first, as this also reads the variables of `.env`
+        headers = parsed_headers(header)
+        return lambda: tools_of_url(source[0], headers, timeout, __version__, offline=offline)
+    return lambda: tools_of_command(source, timeout, __version__)
+
+
+def _is_offline() -> bool:
+    from pytest_toolemu.cli.common import model_settings
+
+    return model_settings(None).offline
+
+
+def _complete(read: Callable[[], PublishedToolkit], into: Path | None, only: str, *, diff: bool) -> None:
+    """Write the file and state what was guessed; with ``diff``, show how the file differs from the source."""
+    from pytest_toolemu.authoring.importers.published_tools import default_path, import_toolkit
+
+    published = read()
+    path = into or default_path(published)
+    if diff:
+        _print_differences(published, path, only)
+        return
+    result = import_toolkit(published, path, only)
+    _print(f"{path}: {counted(len(result.tools), 'tool')}")
+    _print_notes(published)
+    if guesses := [f"{part} of {counted(count, 'tool')}" for part, count in result.guesses.items()]:
+        _print(f"guessed, because the source does not state them: {', '.join(guesses)}")
+        _print(f"Next: check what 'inferred' lists, remove it, and run: toolemu lint {path}")
+
+
+def _print_differences(published: PublishedToolkit, path: Path, only: str) -> None:
+    from pytest_toolemu.authoring.importers.published_tools import differences
+
+    lines = differences(published, path, only)
+    for line in lines:
+        _print(line)
+    _print_notes(published)
+    _print(f"{path}: {counted(len(lines), 'difference')} from {published.origin}")
+    if lines:
+        raise typer.Exit(1)
+
+
+def _print_notes(published: PublishedToolkit) -> None:
+    from pytest_toolemu.authoring.importers.sources import note_lines
+
+    for line in note_lines(published.notes):
+        _print(line)
+
+
+def _print(line: str) -> None:
+    out.print(visible(line))

@@ -1,1 +1,0 @@
-"""Commands that import toolkits, cases, and runs from elsewhere."""
