@@ -60,7 +60,8 @@ _REMEDY: Final = (
     "OpenAI Agents SDK: client_session_timeout_seconds, TypeScript SDK: timeout, Claude Code: MCP_TOOL_TIMEOUT)"
 )
 _TOOLS: Final = "toolemu.tools"
-_EXCHANGE: Final = "toolemu.exchange"
+_HANG_UP: Final = "toolemu.hang_up"
+_HUNG_UP: Final = "the MCP client of the agent hung up"
 _RETRY_SECONDS: Final = 0.05
 _MAX_SECONDS: Final = 3600.0
 _HOSTS: Final = (_HOST, "localhost")
@@ -259,7 +260,8 @@ class ServedTools:
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        begun = asyncio.Event()  # which also identifies the call, as several clients may use the same IDs
+        begun = asyncio.Event()
+        hung_up = asyncio.Event()  # which also identifies the call, as several clients may use the same IDs
 
         async def replay() -> Message:
             return messages.pop() if messages else await receive()
@@ -272,11 +274,12 @@ class ServedTools:
             while (await receive())["type"] != "http.disconnect":
                 pass
             if not begun.is_set():
-                self._give_up(begun, "the MCP client of the agent hung up")
+                hung_up.set()
+                self._give_up(hung_up, _HUNG_UP)
 
         watching = asyncio.create_task(watch())
         try:
-            await self._server.sessions.asgi_app({**scope, _TOOLS: self, _EXCHANGE: begun}, replay, watched)
+            await self._server.sessions.asgi_app({**scope, _TOOLS: self, _HANG_UP: hung_up}, replay, watched)
         finally:
             watching.cancel()
 
@@ -294,7 +297,7 @@ class ServedTools:
     async def call(self, signs: tuple[Any, ...], name: str, arguments: Any) -> dict[str, Any]:
         """Return the result of a call, which is executed on the loop and in the context of the case.
 
-        ``signs`` are the ID of the request, and an object that only this request has.
+        ``signs`` are the ID of the request, and the event that its client has hung up, which only this request has.
         """
         self._is_used = True
         try:
@@ -303,6 +306,8 @@ class ServedTools:
             return _ENDED
         call = PendingCall(signs, name, future, monotonic())
         self._pending.append(call)
+        if signs[1].is_set():
+            self._give_up(signs[1], _HUNG_UP)
         try:
             result = await asyncio.wrap_future(call.result)
         except asyncio.CancelledError:
@@ -365,7 +370,7 @@ def _tool_sessions() -> StreamableHTTPSessionManager:
     async def called(context: Any, params: Any) -> Any:
         scope = context.request.scope
         with tools_of(scope) as tools:
-            signs = (context.request_id, scope[_EXCHANGE])
+            signs = (context.request_id, scope[_HANG_UP])
             return CallToolResult.model_validate(await tools.call(signs, params.name, params.arguments or {}))
 
     # A name that does not tell the agent that its tools are emulated: clients show it to their model.
