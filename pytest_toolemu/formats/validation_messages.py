@@ -7,15 +7,17 @@ them is shown.
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, get_args
 
+import yaml
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from pytest_toolemu.formats.field_examples import EXAMPLES, FORMS
 from pytest_toolemu.formats.text import truncated
 
 Loc = tuple[str | int, ...]
@@ -62,6 +64,14 @@ _BOUNDS: Final = {
     "greater_than": ("gt", "more than"),
     "less_than": ("lt", "less than"),
 }
+
+
+@functools.cache
+def field_texts() -> dict[str, dict[str, str]]:
+    """Return the examples of fields and the forms of texts in words, each by record and field."""
+    path = Path(__file__).with_name("field_examples.yaml")
+    texts: dict[str, dict[str, str]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return texts
 
 
 def show(value: object, limit: int = 80) -> str:
@@ -178,7 +188,7 @@ def _size(kind: str, context: dict[str, Any]) -> str:
 
 def _form(kind: str, field: tuple[str, str] | None) -> str:
     """Return the required form of a text in words; empty for another violation."""
-    form = FORMS.get(".".join(field or ()), "")
+    form = field_texts()["forms"].get(".".join(field or ()), "")
     return form if kind == "string_pattern_mismatch" or "or a list" in form else ""
 
 
@@ -198,7 +208,7 @@ def _expected(kind: str, actual: Any) -> str:
 
 def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
     """Return a message with the closest key of this mapping, the locations where the key is valid, or all keys."""
-    name, around = str(loc[-1]), _record(model, loc[:-1])
+    name, around = str(loc[-1]), _descend(model, loc[:-1])[1]
     fields = [field for field, info in around.model_fields.items() if not info.exclude] if around else []
     hint = closest(name, fields)
     homes = list(dict.fromkeys(_homes(model, name, "")))
@@ -237,28 +247,24 @@ def _part(value: Any, loc: Loc) -> Any:
 def _example(field: tuple[str, str] | None) -> str:
     """Return a text such as ``; for example, toolkits: [BankManager]`` for a field of a record."""
     record, name = field or ("", "")
-    text = EXAMPLES.get(f"{record}.{name}")
+    text = field_texts()["examples"].get(f"{record}.{name}")
     return f"; for example, {name}: {text}" if text else ""
 
 
 def _field(model: type[BaseModel], loc: Loc) -> tuple[str, str] | None:
     """Return the names of the record and the field that a location is in."""
+    return _descend(model, loc)[0]
+
+
+def _descend(model: type[BaseModel], loc: Loc) -> tuple[tuple[str, str] | None, type[BaseModel] | None]:
+    """Return the record and the field that a location is in, by name, and the type of record that is expected there."""
     field: tuple[str, str] | None = None
     current: type[BaseModel] | None = model
     for part in loc:
         if current is not None and isinstance(part, str) and part in current.model_fields:
             field = current.__name__, part
             current = _record_in(current.model_fields[part].annotation)
-    return field
-
-
-def _record(model: type[BaseModel], loc: Loc) -> type[BaseModel] | None:
-    """Return the type of record that is expected at a location."""
-    current: type[BaseModel] | None = model
-    for part in loc:
-        if current is not None and isinstance(part, str) and part in current.model_fields:
-            current = _record_in(current.model_fields[part].annotation)
-    return current
+    return field, current
 
 
 def _record_in(annotation: Any) -> type[BaseModel] | None:

@@ -20,8 +20,7 @@ from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.dataset import Dataset
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.field_examples import EXAMPLES, FORMS
-from pytest_toolemu.formats.validation_messages import _record_in
+from pytest_toolemu.formats.validation_messages import _record_in, field_texts
 from pytest_toolemu.formats.yaml_document import Document, dump
 from pytest_toolemu.models.pricing import PriceFile
 
@@ -241,6 +240,9 @@ FIELDS = {
     for name, info in record.model_fields.items()
     if not info.exclude
 }
+
+
+EXAMPLES, FORMS = field_texts()["examples"], field_texts()["forms"]
 
 
 @pytest.mark.parametrize("field", EXAMPLES)
