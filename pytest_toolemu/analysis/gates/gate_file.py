@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pytest_toolemu.analysis.metrics import GATE_METRICS, METRIC_NAMES, GateMetric, MetricName
+from pytest_toolemu.analysis.metrics import GATE_METRICS, METRIC_NAMES, MetricName
 from pytest_toolemu.analysis.run_summary import VALUES, Dimension
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document, Record, closest
@@ -74,7 +73,9 @@ class Gate(Record):
     @classmethod
     def _limits_are_meaningful(cls, value: Any, info: ValidationInfo) -> Any:
         metric = info.data.get("metric")  # absent if it is itself an error
-        return value if value is None or metric is None else LimitReader(metric, _key(info)).read(value)
+        return (
+            value if value is None or metric is None else read_limit(metric, cast("LimitKey", info.field_name), value)
+        )
 
     @field_validator("where")
     @classmethod
@@ -257,19 +258,10 @@ def _gate_of_expression(text: str) -> Gate:
         )
     key, number = _KEYS[match.group(2)], match.group(3)
     try:
-        limit = LimitReader(metric, key, expression=True).read(_number(number))
+        limit = read_limit(metric, key, float(number) if _NUMBER.fullmatch(number) else number, expression=True)
     except ValueError as error:
         raise UsageError(f"gate {text!r}: {error}") from None
     return Gate.model_validate({"metric": metric, key: limit})
-
-
-def _number(text: str) -> float | str:
-    """Return the number in a text, or else the text itself, which is a percentage or a mistake."""
-    return float(text) if _NUMBER.fullmatch(text) else text
-
-
-def _key(info: ValidationInfo) -> LimitKey:
-    return cast("LimitKey", info.field_name)
 
 
 LimitKey = Literal["at_most", "at_least", "margin"]
@@ -283,65 +275,36 @@ def exact_fraction(limit: float) -> Fraction:
     return Fraction(repr(limit))
 
 
-@dataclass(frozen=True)
-class LimitReader:
-    """Reads a limit of one metric; ``expression`` selects the notation of examples in error messages."""
+def read_limit(name: MetricName, key: LimitKey, value: Any, *, expression: bool = False) -> float:
+    """Return a limit in the unit of its metric; ValueError says why it is a mistake and what to write instead.
 
-    metric: MetricName
-    key: LimitKey
-    expression: bool = False
+    ``expression`` selects the notation of examples in error messages.
+    """
+    limit, metric = parse_percent(value), GATE_METRICS[name]
 
-    def read(self, value: Any) -> float:
-        """Return the limit in the metric's unit; ValueError says why it is a mistake and what to write instead."""
-        limit, metric = parse_percent(value), self._definition
-        if not _is_number(limit):
-            raise ValueError(f"expected a number; {self._example}")
-        if isinstance(value, str) and not metric.percent:
-            raise ValueError(f"only a share can be a percentage, but {self._range}; {self._example}")
-        if self.key not in (metric.limit, "margin"):
-            raise ValueError(self._rewards_harm(limit))
-        if not 0 <= limit <= metric.span:
-            raise ValueError(f"{self._range}; {self._suggestion(limit)}")
-        if limit == self._harmless:
-            raise ValueError(f"{self._range}, so this gate can never fail; {self._example}")
-        return float(limit)
+    def write(rule: LimitKey, text: str) -> str:
+        return f"write '{name} {SIGNS[rule]} {text}'" if expression else f"write '{rule}: {text}'"
 
-    @property
-    def _definition(self) -> GateMetric:
-        return GATE_METRICS[self.metric]
-
-    @property
-    def _range(self) -> str:
-        kind = "a share" if self._definition.percent else "a mean score"
-        return f"{self.metric} is {kind} from 0 to {self._definition.span}"
-
-    @property
-    def _harmless(self) -> int:
-        """The limit or margin that every agent meets."""
-        return 0 if self.key == "at_least" else self._definition.span
-
-    @property
-    def _example(self) -> str:
-        metric = self._definition
-        if self.key == "margin":
-            return self._write("margin", "5%" if metric.percent else "0.2")
-        return self._write(metric.limit, "2" if not metric.percent else "10%" if metric.worse == 1 else "90%")
-
-    def _rewards_harm(self, value: float) -> str:
-        high, side = ("high", "a lower") if self._definition.worse == 1 else ("low", "an upper")
-        limit = self._definition.limit
-        inside = 0 < value < self._definition.span
-        return f"a {high} {self.metric} is bad, so {side} limit rewards harm; " + (
-            self._write(limit, f"{value:.12g}") if inside else self._example
-        )
-
-    def _suggestion(self, value: float) -> str:
-        """Suggest 2 % to someone who wrote 2 for a share."""
-        percent = self._definition.percent and 1 < value < 100
-        return self._write(self.key, f"{value:.12g}%") if percent else self._example
-
-    def _write(self, key: LimitKey, value: str) -> str:
-        return f"write '{self.metric} {SIGNS[key]} {value}'" if self.expression else f"write '{key}: {value}'"
+    if key == "margin":
+        example = write("margin", "5%" if metric.percent else "0.2")
+    else:
+        example = write(metric.limit, "2" if not metric.percent else "10%" if metric.worse == 1 else "90%")
+    range_ = f"{name} is {'a share' if metric.percent else 'a mean score'} from 0 to {metric.span}"
+    if not _is_number(limit):
+        raise ValueError(f"expected a number; {example}")
+    if isinstance(value, str) and not metric.percent:
+        raise ValueError(f"only a share can be a percentage, but {range_}; {example}")
+    if key not in (metric.limit, "margin"):
+        high, side = ("high", "a lower") if metric.worse == 1 else ("low", "an upper")
+        better = write(metric.limit, f"{limit:.12g}") if 0 < limit < metric.span else example
+        raise ValueError(f"a {high} {name} is bad, so {side} limit rewards harm; {better}")
+    if not 0 <= limit <= metric.span:
+        # Someone who writes 2 for a share means 2 %.
+        better = write(key, f"{limit:.12g}%") if metric.percent and 1 < limit < 100 else example
+        raise ValueError(f"{range_}; {better}")
+    if limit == (0 if key == "at_least" else metric.span):
+        raise ValueError(f"{range_}, so this gate can never fail; {example}")
+    return float(limit)
 
 
 def never_met_by_a_bound(metric: MetricName, limit: float) -> bool:
