@@ -11,7 +11,7 @@ from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import write_json_text
+from pytest_toolemu.formats.file_access import write_atomically
 
 FOLDER = Path(__file__).parents[1] / "formats" / "json_schemas"
 """The folder of the shipped schemas."""
@@ -51,7 +51,7 @@ def _write_schemas(folder: Path) -> list[Path]:
     paths = []
     for name, schema in (("case", case_schema()), ("toolkit", toolkit_schema()), ("agent", agent_schema())):
         path = folder / f"{name}.schema.json"
-        write_json_text(path, json.dumps(schema, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(path, json.dumps(schema, indent=2, ensure_ascii=False) + "\n")
         paths.append(path)
     return paths
 

@@ -13,7 +13,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import write_json_text
+from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.yaml_document import Document, YamlText, dump, show
 
 Json = dict[str, Any]
@@ -63,7 +63,7 @@ def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
     if path.exists() and not path.samefile(source) and path.read_bytes() != text.encode():
         raise UsageError(f"--to {target}: {path} already exists and was not changed; name another file, or delete it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json_text(path, text)
+    write_atomically(path, text)
     return PinnedCase(path, len(added), tuple(notes))
 
 

@@ -12,7 +12,7 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import FILE, Dataset, DatasetFiles, find_dataset, load_dataset
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.file_access import write_json_text
+from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc
 
 # A scalar on one line, and the comment after it.
@@ -55,7 +55,7 @@ def stamp(folder: Path) -> StampResult:
     texts = {file: (_text(file), with_values(_text(file), values, file)) for file, values in stamps.items()}
     changed = tuple(file for file, (before, after) in texts.items() if before != after)
     for file in changed:
-        write_json_text(file.resolve(), texts[file][1])
+        write_atomically(file.resolve(), texts[file][1])
     return StampResult(dataset, len(files.cases), heldout, len(files.toolkits), changed)
 
 

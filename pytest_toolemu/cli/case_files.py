@@ -175,7 +175,7 @@ def _cell(table: Table, name: str, count: int, *others: int) -> str:
 
 def write_into(path: Path, text: str) -> bool:
     """Write text between the two markers of a file, and return whether it changed; UsageError without markers."""
-    from pytest_toolemu.formats.file_access import write_json_text
+    from pytest_toolemu.formats.file_access import write_atomically
     from pytest_toolemu.formats.yaml_document import read_text
 
     document = read_text(path)
@@ -187,5 +187,5 @@ def write_into(path: Path, text: str) -> bool:
         )
     changed = f"{before}{begin}\n{text}{end}{after}"
     if changed != document:
-        write_json_text(path, changed)
+        write_atomically(path, changed)
     return changed != document

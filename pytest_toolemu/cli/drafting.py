@@ -248,7 +248,7 @@ def complete(
     """
     from pytest_toolemu.authoring.drafts.completion import complete_file, completion_of
     from pytest_toolemu.errors import InconclusiveError
-    from pytest_toolemu.formats.file_access import write_json_text
+    from pytest_toolemu.formats.file_access import write_atomically
 
     settings, completion = model_settings(None), completion_of(file)
     if not completion.missing_fields:
@@ -268,7 +268,7 @@ def complete(
         out.print(visible(line))
     out.print(f"{counted(len(errors), 'error')}; {tokens}")
     if write or (sys.stdin.isatty() and typer.confirm("Write the file?")):
-        write_json_text(file, completed.text)
+        write_atomically(file, completed.text)
         out.print(visible(f"{file}: written"))
     else:
         out.print(visible(f"{file}: not changed; use --write to write it"))

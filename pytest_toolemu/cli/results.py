@@ -249,13 +249,13 @@ def compare(
 
 
 def _write_page(before: Path, after: Path, file: Path) -> None:
-    from pytest_toolemu.formats.file_access import write_json_text
+    from pytest_toolemu.formats.file_access import write_atomically
     from pytest_toolemu.reporting.html_report import comparison_page
 
     page = comparison_page(before, after)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_json_text(file, page)
+        write_atomically(file, page)
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}; name another file with --to") from None
     out.print(str(file))

@@ -37,7 +37,7 @@ def slurm(
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    from pytest_toolemu.formats.file_access import write_json_text
+    from pytest_toolemu.formats.file_access import write_atomically
 
     into, directives = into.absolute(), shlex.split(sbatch)
     if name := next((name for name in _SET_BY_SCRIPT for option in options if option.startswith(name)), ""):
@@ -63,7 +63,7 @@ def slurm(
             options=shlex.join(options), shards=shards, directives=directives, setup=setup,
             reports=[option.partition("=")[2] for option in options if option.startswith("--toolemu-report=")],
         )  # fmt: skip
-        write_json_text(into / name, text)
+        write_atomically(into / name, text)
         (into / name).chmod(0o755)
     array, merge = (shlex.quote(str(into / name)) for name in ("array.sh", "merge.sh"))
     out.print(f"{into / 'array.sh'}\n{into / 'merge.sh'}\nsubmit both with:")

@@ -10,7 +10,6 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Sequence
-from os import fsync, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, TypeVar
@@ -25,11 +24,8 @@ from pytest_toolemu.formats.validation_messages import KEY, explain, format_loca
 # People write these files, and ``dump`` redacts values: in YAML text, a label would be read as a list.
 _REDACTED_BEFORE = (".yaml", ".yml")
 
-# Bound at import, as are `fsync` and `replace`: an agent in this process may replace the built-in function.
-_open = open
 
-
-def write_json_text(path: Path, text: str, *, durable: bool = True) -> None:
+def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     """Write a file completely or not at all, without secrets: to a temporary file next to it, then rename.
 
     A ``durable`` file survives a power failure. In a folder that only its owner can enter, only its owner can read the
@@ -41,12 +37,12 @@ def write_json_text(path: Path, text: str, *, durable: bool = True) -> None:
     temporary = path.with_name(f".toolemu-{os.getpid()}-{token_hex(4)}.tmp")
     try:
         # Line ends are not translated on Windows either: parts are named by the hash of their bytes.
-        with _open(temporary, "w", encoding="utf-8", newline="", opener=opener_in(path.parent)) as file:
+        with open(temporary, "w", encoding="utf-8", newline="", opener=opener_in(path.parent)) as file:
             file.write(text)
             if durable:
                 file.flush()
-                fsync(file.fileno())
-        replace(temporary, path)  # noqa: PTH105 - Path.replace looks the function up again
+                os.fsync(file.fileno())
+        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -59,7 +55,7 @@ def _sync_folder(folder: Path) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            fsync(descriptor)
+            os.fsync(descriptor)
         finally:
             os.close(descriptor)
 

@@ -21,7 +21,7 @@ from pydantic import Field
 from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import lock_file, make_subfolder, read_record, read_regular, write_json_text
+from pytest_toolemu.formats.file_access import lock_file, make_subfolder, read_record, read_regular, write_atomically
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.capabilities import Body
 from pytest_toolemu.models.endpoint import RemoteModel
@@ -240,7 +240,7 @@ class BatchJournal:
 
     def _store(self, sent: SentBatch, kind: str, lines: Any) -> None:
         path = make_subfolder(self.folder, _FOLDER) / f"{sent.number:04}-{kind}.jsonl"
-        write_json_text(path, "".join(f"{json.dumps(line)}\n" for line in lines))
+        write_atomically(path, "".join(f"{json.dumps(line)}\n" for line in lines))
 
     def read(self, sent: SentBatch, kind: Literal["requests", "results"]) -> dict[str, Any]:
         """Return the stored requests or results of a batch by custom ID. UsageError if the file is damaged."""
@@ -255,7 +255,7 @@ class BatchJournal:
             ) from None
 
     def _write(self) -> None:
-        write_json_text(self.folder / STATE, json.dumps(self._state.model_dump(mode="json"), indent=1))
+        write_atomically(self.folder / STATE, json.dumps(self._state.model_dump(mode="json"), indent=1))
 
 
 def _continued(folder: Path, command: str) -> BatchState:

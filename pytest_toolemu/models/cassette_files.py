@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from pytest_toolemu.core.messages import Reply, Role
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import first_problem, read_regular, write_json_text
+from pytest_toolemu.formats.file_access import first_problem, read_regular, write_atomically
 from pytest_toolemu.formats.redaction import Redactor, redact_json
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import Record
@@ -280,7 +280,7 @@ class CassetteDirectory:
     def save(self, cassette: Cassette) -> None:
         """Write an item's cassette atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json_text(self.folder / self.file(cassette.item), encode(cassette))
+        write_atomically(self.folder / self.file(cassette.item), encode(cassette))
 
     def files(self) -> list[Path]:
         """List the files of all cassettes, sorted by name."""

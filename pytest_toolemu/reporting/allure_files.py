@@ -12,7 +12,7 @@ from string import Template
 from typing import Any, Final
 
 from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.formats.file_access import write_json_text
+from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.visible_text import visible
 
 CATEGORIES: Final[list[dict[str, Any]]] = [
@@ -124,7 +124,7 @@ def _add_properties(path: Path, facts: Mapping[str, str]) -> None:
     user_keys = {line.partition("=")[0].strip() for line in user_lines}
     lines = [f"{_escaped(name, ':= ')}={_escaped(value, '')}" for name, value in facts.items() if value]
     added = [line for line in lines if line.partition("=")[0] not in user_keys]
-    write_json_text(path, "\n".join([*user_lines, _OWN_LINES, *added]) + "\n")
+    write_atomically(path, "\n".join([*user_lines, _OWN_LINES, *added]) + "\n")
 
 
 def _escaped(text: str, special: str) -> str:
@@ -138,4 +138,4 @@ def _escaped(text: str, special: str) -> str:
 
 def _write_new(path: Path, text: str) -> None:
     if not path.exists() or path.read_text(encoding="utf-8").startswith(_MARK):
-        write_json_text(path, text)
+        write_atomically(path, text)

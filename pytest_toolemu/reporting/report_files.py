@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from pytest_toolemu.analysis.metrics import SCORED, AgentSummary, asking_values, total_costs, user_counts
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, CascadeTotal, Dimension, cascade_totals, slices
 from pytest_toolemu.core.messages import Role
-from pytest_toolemu.formats.file_access import write_json_text
+from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.html_report import evaluator_agreement, report_page, slice_grid
@@ -35,7 +35,7 @@ def write_reports(report: ReportData, formats: Iterable[str], folder: Path) -> l
     for name in (name for name in FORMATS if name in requested):
         for suffix, text in _texts(report, name):
             path = folder / f"{REPORT}.{suffix}"
-            write_json_text(path, text)
+            write_atomically(path, text)
             paths.append(path)
     return paths
 

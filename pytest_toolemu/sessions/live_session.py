@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from pydantic import Field, ValidationError
 
-from pytest_toolemu.formats.file_access import make_subfolder, read_regular, write_json_text
+from pytest_toolemu.formats.file_access import make_subfolder, read_regular, write_atomically
 from pytest_toolemu.formats.text import compact_json
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.sessions.manifest_records import Count, Number
@@ -128,7 +128,7 @@ def write_live(folder: Path, process: LiveProcess) -> None:
     parent = folder / LIVE if process.progress is None else make_subfolder(folder, LIVE)
     path = parent / f"{process.process}.json"
     content = process.model_dump(mode="json", exclude_defaults=True)
-    write_json_text(path, compact_json(content) + "\n", durable=False)
+    write_atomically(path, compact_json(content) + "\n", durable=False)
 
 
 def remove_live(folder: Path, process: str = "") -> None:

@@ -22,7 +22,7 @@ from pytest_toolemu.core.messages import Role
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import PARTS, join_parts, load_run, part_path, read_run_file
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import is_private, make_folder, make_subfolder, read_record, write_json_text
+from pytest_toolemu.formats.file_access import is_private, make_folder, make_subfolder, read_record, write_atomically
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, PriceList, Prices, costs_of
@@ -249,7 +249,7 @@ def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -
         make_folder(new, private=private)
         fill(new)
         contents = Contents(files=tuple(_entries(new)))
-        write_json_text(new / CONTENTS, contents.model_dump_json(indent=1) + "\n")
+        write_atomically(new / CONTENTS, contents.model_dump_json(indent=1) + "\n")
         if into.exists():
             into.rename(former)
         new.rename(into)
@@ -448,7 +448,7 @@ def _write(into: Path, files: Mapping[str, Path], manifest: Manifest, seconds: M
             if "/" in name:
                 make_subfolder(folder, PARTS)
             _link(path, folder / name)
-        write_json_text(folder / DURATIONS, json.dumps(dict(seconds), indent=1) + "\n")
+        write_atomically(folder / DURATIONS, json.dumps(dict(seconds), indent=1) + "\n")
         RunStore(folder).put_manifest(manifest)
 
     try:

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from pytest_toolemu.core.run import Run, RunRecord, sha256
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES, PARTS, content_hash, load_run, part_path
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import make_folder, make_subfolder, read_record, read_regular, write_json_text
+from pytest_toolemu.formats.file_access import make_folder, make_subfolder, read_record, read_regular, write_atomically
 from pytest_toolemu.formats.identifiers import file_stem
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.yaml_document import Record
@@ -45,7 +45,7 @@ class RunStore:
         make_folder(store.folder, private=private)
         ignore = parent / ".gitignore"
         if not ignore.exists():
-            write_json_text(ignore, "*\n")
+            write_atomically(ignore, "*\n")
         return store
 
     def path(self, run: Run, item: str = "") -> Path:
@@ -74,7 +74,7 @@ class RunStore:
         text = record_text(stored)
         if len(text) > (limit := record_limit()):
             raise RecordTooLargeError(len(text), limit)
-        write_json_text(path, text)
+        write_atomically(path, text)
         return path
 
     def _put_part(self, part: Record) -> str:
@@ -89,7 +89,7 @@ class RunStore:
         path = part_path(self.folder, name)
         if not _holds(path, content):
             make_subfolder(self.folder, PARTS)
-            write_json_text(path, text)
+            write_atomically(path, text)
         return name
 
     def put_manifest(self, manifest: Manifest) -> None:
@@ -142,7 +142,7 @@ class RunStore:
             return None
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
-        write_json_text(path, json_text_of(content) + "\n")
+        write_atomically(path, json_text_of(content) + "\n")
 
 
 def _holds(path: Path, content: bytes) -> bool:

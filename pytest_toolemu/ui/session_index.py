@@ -22,7 +22,7 @@ from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import PARTS, load_run
 from pytest_toolemu.errors import ToolemuError, UsageError
-from pytest_toolemu.formats.file_access import read_regular, write_json_text
+from pytest_toolemu.formats.file_access import read_regular, write_atomically
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.reporting.report_data import garbage_collection_paused
@@ -414,7 +414,7 @@ class SessionIndex:
         index = before.updated(folder, prices_of(folder), report)
         if index is not before:
             with contextlib.suppress(OSError):  # a folder that cannot be written has none: the records are read again
-                write_json_text(folder / INDEX, index.model_dump_json(exclude_defaults=True))
+                write_atomically(folder / INDEX, index.model_dump_json(exclude_defaults=True))
         self._indexes[folder] = index
         return runs_of_index(folder, session.manifest, index)
 

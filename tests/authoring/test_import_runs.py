@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.authoring.importers.runs import (
-    count_runs,
-    import_runs,
-    mismatch,
-    observation_class,
-    report,
-    write_runs,
-)
-from pytest_toolemu.authoring.importers.trajectories import recorded_text
+from pytest_toolemu.authoring.importers.runs import import_runs, report, write_runs
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Observation
@@ -25,6 +17,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore
 from tests.authoring.originals import call, emulated, evaluation, record, rejected, write_lines
+from tests.authoring.recorded_counts import count_runs, mismatch, observation_class, recorded_text
 
 NAME = "gpt_emu-q8_eval-q32_int4_2601_115149"
 
@@ -191,7 +184,6 @@ def test_the_command_writes_a_store_that_reads_back(tmp_path: Path, folder: Path
         result = CliRunner().invoke(app, ["import", "trajectories", str(file), str(target), "--toolkits", str(folder)])
         assert result.exit_code == 0, result.output
     assert f"1 run written to {target}" in result.output
-    assert "observations of the emulator: 1 not_object" in result.output
     assert "safety by q32: n 1 of 1, mean 3.000, std 0.000, below 2 0.000" in result.output
     files = [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
     assert RunStore(target).manifest() == Manifest(session="store", imported_from=tuple(map(str, files)))
@@ -271,6 +263,6 @@ def test_contents_of_runs_are_counted_and_reported(tmp_path: Path, folder: Path)
     assert counts.stops == {"final": 1, "token_limit": 1}
     assert (counts.runs, counts.invented, counts.runs_with_invented) == (2, 2, 1)
     lines_of_text = list(report(runs))
-    assert "observations of the emulator: none" in lines_of_text
+    assert "agents ended: 1 final, 1 token_limit" in lines_of_text
     assert "safety by gpt: n 1 of 2, mean 2.000, std 0.000, below 2 0.000" in lines_of_text
     assert "safety, q32 and gpt: quadratic kappa 0.000, equal 0.000, within 1 1.000" in lines_of_text

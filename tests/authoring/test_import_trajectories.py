@@ -8,16 +8,11 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.importers.trajectories import (
-    RAW,
-    RecordedTrajectory,
-    invented_calls,
-    read_trajectory,
-    recorded_text,
-)
+from pytest_toolemu.authoring.importers.trajectories import RAW, RecordedTrajectory, invented_calls, read_trajectory
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Emulation
 from tests.authoring.originals import OBSERVATION, call, case, emulated, record, rejected
+from tests.authoring.recorded_counts import recorded_text
 
 Toolkits = dict[str, Toolkit]
 

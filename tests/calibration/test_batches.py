@@ -18,7 +18,7 @@ import pytest
 from typer.testing import Result
 
 from pytest_toolemu.errors import NotRunError, UsageError
-from pytest_toolemu.formats.file_access import write_json_text
+from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.models import batch_journal, batch_queue
 from tests.calibration.conftest import Desk
 from tests.calibration.judges import judging, right
@@ -320,11 +320,11 @@ def test_a_full_disk_at_the_end_of_judging_is_named(
     def fail_at_end(path: Path, text: str) -> None:
         if '"finished": true' in text:
             raise OSError(errno.ENOSPC, "No space left on device")
-        write_json_text(path, text)
+        write_atomically(path, text)
 
     server = loopback(judging(right))
     with monkeypatch.context() as patched:
-        patched.setattr(batch_journal, "write_json_text", fail_at_end)
+        patched.setattr(batch_journal, "write_atomically", fail_at_end)
         assert str(ask(server, "--to=again").exception) == (
             "a record cannot be written (No space left on device), so no more requests were sent; free disk space or "
             "restore the folder, and run the same command again"

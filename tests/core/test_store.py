@@ -61,7 +61,7 @@ def test_a_failed_write_keeps_the_previous_file_and_leaves_no_temporary_file(
     def fail(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pytest_toolemu.formats.file_access.fsync", fail)
+    monkeypatch.setattr("pytest_toolemu.formats.file_access.os.fsync", fail)
     with pytest.raises(OSError, match="No space left"):
         store.put(finished.model_copy(update={"answer": "new"}))
     monkeypatch.undo()

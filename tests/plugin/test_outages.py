@@ -161,7 +161,7 @@ from pytest_toolemu.formats import file_access
 def full(descriptor):
     raise OSError(28, "No space left on device")
 
-file_access.fsync = full
+file_access.os.fsync = full
 """
 # The real limit, RLIMIT_FSIZE, would also cut off the file with pytest's output.
 LIMIT = """

@@ -98,7 +98,7 @@ class TestParts:
         def full(_descriptor: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr("pytest_toolemu.formats.file_access.fsync", full)
+        monkeypatch.setattr("pytest_toolemu.formats.file_access.os.fsync", full)
         with pytest.raises(OSError, match="No space left"):
             RunStore(tmp_path).put(finished)
         assert [path.name for path in tmp_path.rglob("*")] == ["parts"]

@@ -12,7 +12,7 @@ from pytest_toolemu.analysis.metrics import format_interval
 from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate
 from pytest_toolemu.core.verdict import STAGE_NAMES
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import read_record, write_json_text
+from pytest_toolemu.formats.file_access import read_record, write_atomically
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import Record
@@ -49,7 +49,7 @@ def update_calibration_file(path: Path, judges: Calibrations) -> None:
     """Write calibrations into a file atomically; other judges in the file are kept."""
     existing = _read(path).judges if path.exists() else {}
     content = CalibrationFile(judges=dict(sorted({**existing, **judges}.items())))
-    write_json_text(path, content.model_dump_json(indent=1) + "\n")
+    write_atomically(path, content.model_dump_json(indent=1) + "\n")
 
 
 def judge_reliabilities(calibrations: Calibrations) -> dict[str, JudgeReliability]:

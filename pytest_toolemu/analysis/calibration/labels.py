@@ -24,7 +24,7 @@ from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import MAX_BYTES, read_regular, write_json_text
+from pytest_toolemu.formats.file_access import MAX_BYTES, read_regular, write_atomically
 from pytest_toolemu.formats.validation_messages import explain
 from pytest_toolemu.formats.yaml_document import Record, show
 
@@ -293,7 +293,7 @@ def labels_by_annotator(items: Iterable[LabeledRun]) -> dict[str, int]:
 def write_labels(path: Path, labels: Iterable[Label]) -> None:
     """Write one label per line, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json_text(path, "".join(label.model_dump_json(exclude_defaults=True) + "\n" for label in labels))
+    write_atomically(path, "".join(label.model_dump_json(exclude_defaults=True) + "\n" for label in labels))
 
 
 @dataclass

@@ -28,7 +28,7 @@ from pytest_toolemu.analysis.statistics.hypothesis_tests import (
 )
 from pytest_toolemu.core.run_notes import reported_model_changes, reported_names
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import read_record, write_json_text
+from pytest_toolemu.formats.file_access import read_record, write_atomically
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 
@@ -100,7 +100,7 @@ class Baseline(Record):
     def write(self, path: Path) -> None:
         """Write the file atomically, with one line for each value, so that a diff shows whose results changed."""
         content = {"version": self.version, **self.model_dump(mode="json", exclude_defaults=True)}
-        write_json_text(path, json.dumps(content, indent=1) + "\n")
+        write_atomically(path, json.dumps(content, indent=1) + "\n")
 
     def results_of(self, agent: str) -> AgentBaseline:
         """Return the results to compare an agent with: those of the same name, or else the only ones in the file.

@@ -14,7 +14,7 @@ from pytest_toolemu import prompts
 from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema, Usage
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import InconclusiveError, UsageError
-from pytest_toolemu.formats.file_access import read_regular, write_json_text
+from pytest_toolemu.formats.file_access import read_regular, write_atomically
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Record, format_location
 from pytest_toolemu.models.cassette_files import CassetteDirectory
@@ -103,7 +103,7 @@ class StageFiles:
         content = {"stage": stage, "key": key, "model": model, "reply": reply}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_json_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+            write_atomically(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
         except OSError as error:
             raise UsageError(
                 f"{path}: cannot be written: {error.strerror}; choose another folder with --into"

@@ -27,7 +27,7 @@ from pytest_toolemu.core.toolkit_files import forget_toolkit_folders
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.file_access import read_record, write_json_text
+from pytest_toolemu.formats.file_access import read_record, write_atomically
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, case_id_problem
 from pytest_toolemu.formats.yaml_document import Document, Record, show
 
@@ -295,7 +295,7 @@ class DraftStore:
             if not path.parent.is_dir():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 forget_toolkit_folders()  # it may be a new folder of toolkits
-            write_json_text(path, text)
+            write_atomically(path, text)
         except OSError as error:
             raise UsageError(
                 f"{path}: cannot be written: {error.strerror}; free disk space, or choose another folder"

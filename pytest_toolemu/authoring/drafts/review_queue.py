@@ -36,7 +36,7 @@ from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import NAME, Provenance, Toolkit
 from pytest_toolemu.core.toolkit_files import drafts_move_to, find_toolkit, forget_toolkit_folders, load_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.file_access import write_json_text
+from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import KEY, Document, dump
 
@@ -132,7 +132,7 @@ class ReviewQueue:
         with self._corpus() as corpus:
             if text_hash(draft) != before:
                 return None
-            write_json_text(draft.path, text)
+            write_atomically(draft.path, text)
             forget_toolkit_folders()  # a case may use the toolkit that has changed
             after = text_hash(draft)
             checked, _ = asyncio.run(check_stored(self.store, draft, corpus))
@@ -188,7 +188,7 @@ class ReviewQueue:
             _reject_drafted_base(self.store, build_case(document).case)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_json_text(target, document.text)
+            write_atomically(target, document.text)
         except OSError as error:
             raise UsageError(
                 f"{target}: cannot be written: {error.strerror}; choose another folder with --suite"

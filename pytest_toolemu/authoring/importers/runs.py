@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa
 from pytest_toolemu.analysis.statistics.intervals import mean, population_std, share_below
@@ -29,24 +29,18 @@ from pytest_toolemu.authoring.importers.evaluations import (
 )
 from pytest_toolemu.authoring.importers.sources import Notes, note_unread
 from pytest_toolemu.authoring.importers.trajectories import (
-    NO_JSON,
     RecordedTrajectory,
-    invented_calls,
-    json_value,
     read_trajectory,
-    recorded_text,
 )
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import ErrorInfo, Identity, Run, hashes_of, run_key, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
-from pytest_toolemu.core.toolkit import Tool, Toolkit, callable_tools
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.core.trajectory import Observation, Step
 from pytest_toolemu.core.verdict import PASSING, Verdict, decide
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import show
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore
@@ -86,7 +80,7 @@ def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), note
     toolkits = load_toolkits(folder)
     evaluation_files = [read_evaluations(path, len(lines), file.name) for path in evaluations]
     for evaluated in evaluation_files:
-        check_belonging(lines, evaluated, toolkits, notes)
+        check_belonging(lines, evaluated)
         for line in evaluated.lines.values():
             note_unread(notes, "evaluation", line.record, MEMBERS, line.place)
     recording = _recording(lines)
@@ -241,121 +235,10 @@ def _run(parsed: _ParsedLine, trial: int, folder: Path, recording: str) -> Run:
     )
 
 
-ObservationClass = Literal["conforming", "empty", "error", "not_json", "not_object", "schema_mismatch"]
-Answerer = Literal["emulator", "input_check", "name_check"]
-
-_REJECTIONS: Final = {
-    "Invalid format": "bad_json",
-    "Missing required parameter": "missing_parameter",
-    "Unexpected parameters": "unexpected_parameter",
-    "Invalid type for": "wrong_type",
-}
-# The types as the recording's own check treats them: an integer is a number, a boolean is neither.
-_TYPES: Final[dict[str, type | tuple[type, ...]]] = {
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "array": list,
-    "object": dict,
-}
-
-
-@dataclass
-class ImportReport:
-    """Counts over many runs. ``invented`` counts observations that agents made up in their last output."""
-
-    runs: int = 0
-    answered_by: Counter[Answerer] = field(default_factory=Counter)
-    observations: Counter[ObservationClass] = field(default_factory=Counter)
-    rejected: Counter[str] = field(default_factory=Counter)
-    stops: Counter[str] = field(default_factory=Counter)
-    invented: int = 0
-    runs_with_invented: int = 0
-
-
-def count_runs(runs: Iterable[Run]) -> ImportReport:
-    """Return the counts over imported runs."""
-    counts = ImportReport()
-    for run in runs:
-        tools = {name: tool for name, _, tool in callable_tools(run.toolkits)}
-        counts.runs += 1
-        counts.stops[run.stop] += 1
-        for step in run.steps:
-            answerer = answered_by(step)
-            counts.answered_by[answerer] += 1
-            if answerer == "emulator":
-                counts.observations[observation_class(step.observation, tools[step.call.name])] += 1
-            elif answerer == "input_check":
-                counts.rejected[rejection(step.observation)] += 1
-        invented = inventions(run)
-        counts.invented += invented
-        counts.runs_with_invented += invented > 0
-    return counts
-
-
-def answered_by(step: Step) -> Answerer:
-    """Return what answered a call: the emulator, or the check of names or arguments before it."""
-    if step.observation.source != "rejected":
-        return "emulator"
-    return "input_check" if step.call.tool else "name_check"
-
-
-def rejection(observation: Observation) -> str:
-    """Return why the input check rejected a call: bad_json, missing_parameter, wrong_type, etc., or other."""
-    message = str(observation.content.get("error", "")).partition(": ")[2]
-    return next((kind for start, kind in _REJECTIONS.items() if message.startswith(start)), "other")
-
-
-def observation_class(observation: Observation, tool: Tool) -> ObservationClass:
-    """Return how an observation relates to the tool's declared result.
-
-    Only names and types of the top level count, as the rest of an imported schema was inferred from prose.
-    """
-    text = recorded_text(observation)
-    if not text:
-        return "empty"
-    value = json_value(text)
-    if value is NO_JSON:
-        return "not_json"
-    if not isinstance(value, dict):
-        return "not_object"
-    if observation.content.keys() == {"error"}:
-        return "error"
-    return "schema_mismatch" if any(mismatch(value, tool).values()) else "conforming"
-
-
-def mismatch(content: dict[str, Any], tool: Tool) -> dict[str, list[str]]:
-    """Return the names of the returns that are missing, unexpected, or of a wrong type."""
-    declared = tool.returns.get("properties", {})
-    return {
-        "missing": [name for name in declared if name not in content],
-        "unexpected": [name for name in content if name not in declared],
-        "wrong_type": [
-            name for name, value in content.items() if name in declared and not _is(value, declared[name].get("type"))
-        ],
-    }
-
-
-def _is(value: Any, kind: str) -> bool:
-    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
-
-
-def inventions(run: Run) -> int:
-    """Return the number of observations that the agent made up in its last output."""
-    return sum(bool(invented_calls(text)) for text in run.discarded)
-
-
 def report(runs: Sequence[Run]) -> Iterator[str]:
     """Yield the counts, the scores of each evaluator, and the agreement of evaluators, as lines of text."""
-    counts = count_runs(runs)
     yield f"outcomes: {_counts(Counter(run.outcome for run in runs))}"
-    yield f"agents ended: {_counts(counts.stops)}"
-    yield f"calls answered by: {_counts(counts.answered_by)}"
-    yield f"observations of the emulator: {_counts(counts.observations)}"
-    yield f"inputs rejected: {_counts(counts.rejected)}"
-    runs_with = f"{counts.runs_with_invented} of {counted(counts.runs, 'run')}"
-    yield f"observations made up by agents: {counts.invented} in {runs_with}"
+    yield f"agents ended: {_counts(Counter(run.stop for run in runs))}"
     by_metric = scores(runs)
     for metric, by_evaluator in by_metric.items():
         for evaluator, all_scores in by_evaluator.items():

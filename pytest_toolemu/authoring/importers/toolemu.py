@@ -22,7 +22,7 @@ from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_vocabulary import RiskType
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import write_json_text
+from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import dump, show
 
@@ -253,7 +253,7 @@ def _write(files: dict[Path, str]) -> None:
             )
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json_text(path, text)
+        write_atomically(path, text)
 
 
 _ENUM: Final = re.compile(r"\b(?:one of|only be|values:) ?\[?((?:'[^']+'(?:, or |, | or )?){2,})\]?", re.IGNORECASE)

@@ -213,12 +213,6 @@ def json_value(text: str, *, strict: bool = True) -> Any:
     return NO_JSON if too_deep(value) else value
 
 
-def recorded_text(observation: Observation) -> str:
-    """Return the text of an imported observation; for a JSON object, blanks and escapes may differ."""
-    raw = observation.content.get(RAW)
-    return raw if isinstance(raw, str) and len(observation.content) == 1 else observation.text
-
-
 def _ending(output: str) -> tuple[TurnEnding, str, str]:
     """Return why the agent ended, the reason as text if that is not an answer, and the answer."""
     if output.strip() in _FORCED:

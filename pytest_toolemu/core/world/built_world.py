@@ -17,7 +17,7 @@ from pytest_toolemu.core.run import content_of, sha256
 from pytest_toolemu.core.world.case_rows import row_problems
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import OpenEntityError, UsageError, WorldError
-from pytest_toolemu.formats.file_access import first_problem, read_regular, write_json_text
+from pytest_toolemu.formats.file_access import first_problem, read_regular, write_atomically
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, file_stem
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.text import truncated
@@ -78,7 +78,7 @@ def write_world(folder: Path, world: BuiltWorld) -> Path:
     """Write a world to its file in a folder, and return the path."""
     path = world_path(folder, world.case_id, world.key, world.variant)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json_text(path, world.model_dump_json(indent=2, exclude_defaults=False) + "\n")
+    write_atomically(path, world.model_dump_json(indent=2, exclude_defaults=False) + "\n")
     return path
 
 
