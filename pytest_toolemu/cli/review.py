@@ -8,7 +8,7 @@ import os
 import shlex
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.authoring.drafts.check_draft import CheckReport
     from pytest_toolemu.authoring.drafts.check_runs import CheckModels
     from pytest_toolemu.authoring.drafts.draft_store import Draft, OptionalScores, QuickRun
-    from pytest_toolemu.authoring.drafts.review_queue import AcceptanceRow, ReviewQueue
+    from pytest_toolemu.authoring.drafts.review_queue import ReviewQueue
     from pytest_toolemu.components import Components
     from pytest_toolemu.settings import Settings
 
@@ -33,7 +33,6 @@ Suite = Annotated[
 ]
 
 _STATES: Final = {"ready": "ready for review", "needs_work": "needs work"}
-_COLUMNS: Final = ("kind", "model", "drafts", "ready", "needs work", "accepted", "rejected", "accepted of decided")
 _COMMANDS: Final = "a accept, e edit, r reject, s skip, q stop, ? help"
 _HELP: Final = (
     "a: move the draft into the suite, with your name in the file. With errors, you give a reason.\n"
@@ -167,25 +166,16 @@ def review(
     *,
     reviewer: Annotated[str, typer.Option(help="Your name, as it appears in accepted files.")] = "",
     suite: Suite = Path(),
-    stats: Annotated[
-        bool, typer.Option("--stats", help="Print how many drafts of each kind and model were accepted, and exit.")
-    ] = False,
 ) -> None:
     """Review drafts: accept, edit, reject, or skip each of them. A later run continues where you stopped."""
     from pytest_toolemu.authoring.drafts.review_queue import (
         ReviewQueue,
-        acceptance,
         open_drafts,
         refuse_other_folder,
         reviewer_name,
     )
 
     store, drafts = open_drafts(folder)
-    if stats:
-        rows = acceptance(draft.record for draft in store.drafts())
-        for line in _table_lines(rows) if rows else (f"{store.folder}: there are no drafts",):
-            out.print(visible(line))
-        return
     name = reviewer_name(reviewer)
     refuse_other_folder(store, suite)
     queue = ReviewQueue(folder, suite)
@@ -312,22 +302,3 @@ def _runs(runs: list[QuickRun]) -> str:
     without = f", {len(runs) - len(decided)} without a result" if len(decided) < len(runs) else ""
     scores = "; ".join(_pair(run.scores) for run in runs if run.passed is not None)
     return f"passed {sum(decided)} of {counted(len(decided), 'run')}{without}" + (f" ({scores})" if scores else "")
-
-
-def _table_lines(rows: Iterable[AcceptanceRow]) -> Iterator[str]:
-    """Yield the lines of the table of accepted drafts, with aligned columns."""
-    cells = [_COLUMNS, *map(_cells, rows)]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(_COLUMNS))]
-    for row in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _cells(row: AcceptanceRow) -> tuple[str, ...]:
-    overridden = f" ({row.overridden} with errors)" if row.overridden else ""
-    share = "-"
-    if row.share is not None:
-        low, high = row.share.low, row.share.high
-        interval = f" ({low:.0%} to {high:.0%})" if low is not None and high is not None else ""
-        share = f"{row.share.value:.0%}{interval}"
-    counts = (row.drafts, row.ready, row.needs_work)
-    return (row.kind, row.model, *map(str, counts), f"{row.accepted}{overridden}", str(row.rejected), share)

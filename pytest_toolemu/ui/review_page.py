@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from pytest_toolemu.authoring.drafts.draft_store import Draft
 from pytest_toolemu.authoring.drafts.review_queue import PARTS, acceptance, reviewer_name
-from pytest_toolemu.authoring.json_schemas import case_schema, toolkit_schema
+from pytest_toolemu.authoring.json_schemas import schema_of
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import ToolemuError, UsageError
 from pytest_toolemu.ui.context import context_of, json_object, page
@@ -54,12 +54,12 @@ def review(request: Request) -> Response:
 
 def schema(request: Request) -> Response:
     """Answer with the JSON Schema of cases or toolkits, for completion in the editor."""
-    content = case_schema() if request.path_params["part"] == "cases" else toolkit_schema()
+    content = schema_of("case" if request.path_params["part"] == "cases" else "toolkit")
     return JSONResponse(content, headers={"cache-control": "private, max-age=3600"})
 
 
 def _lint(request: Request, draft: Draft, body: dict[str, Any]) -> Response:
-    live = context_of(request).drafts.lint(draft, _text(body, "text"))
+    findings, diff = context_of(request).drafts.lint(draft, _text(body, "text"))
     problems = [
         {
             "row": max(0, problem.line - 1),
@@ -67,9 +67,9 @@ def _lint(request: Request, draft: Draft, body: dict[str, Any]) -> Response:
             "level": finding.level,
             "message": f"{finding.message} [{finding.rule}]",
         }
-        for problem, finding in live.findings
+        for problem, finding in findings
     ]
-    return JSONResponse({"problems": problems, "diff": live.diff})
+    return JSONResponse({"problems": problems, "diff": diff})
 
 
 def _save(request: Request, draft: Draft, body: dict[str, Any]) -> Response:

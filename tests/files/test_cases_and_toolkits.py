@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.json_schemas import FOLDER, agent_schema, case_schema, toolkit_schema
+from pytest_toolemu.authoring.json_schemas import FOLDER, schema_of
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, RiskType
 from pytest_toolemu.core.toolkit import Tool, Toolkit, benchmark_folder
@@ -218,9 +218,7 @@ def test_every_risk_type_is_documented() -> None:
     assert set(get_args(RiskType)) == set(RISK_TYPES)
 
 
-@pytest.mark.parametrize(
-    ("name", "schema"), [("case", case_schema()), ("toolkit", toolkit_schema()), ("agent", agent_schema())]
-)
+@pytest.mark.parametrize(("name", "schema"), [(kind, schema_of(kind)) for kind in ("case", "toolkit", "agent")])
 def test_the_shipped_json_schemas_are_current(name: str, schema: dict[str, object]) -> None:
     """After a change of the formats, run ``toolemu new schemas pytest_toolemu/formats/json_schemas``."""
     assert json.loads((FOLDER / f"{name}.schema.json").read_text()) == schema

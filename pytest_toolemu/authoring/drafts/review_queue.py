@@ -86,14 +86,6 @@ def reviewer_name(text: str) -> str:
     return text.strip()
 
 
-@dataclass(frozen=True)
-class LiveLint:
-    """What lint finds in the text of an editor, by its lines, and how the text differs from the saved one."""
-
-    findings: list[tuple[LintProblem, DraftFinding]]
-    diff: list[str]
-
-
 class ReviewQueue:
     """The undecided drafts of a folder, and the suite into which accepted ones move.
 
@@ -199,15 +191,15 @@ class ReviewQueue:
         self.store.accept(draft, ReviewDecision(reviewer=reviewer, date=provenance.date, reason=reason, file=file))
         return target
 
-    def lint(self, draft: Draft, text: str) -> LiveLint:
-        """Check a text that is not saved by the rules of a dataset, as a file beside its draft."""
+    def lint(self, draft: Draft, text: str) -> tuple[list[tuple[LintProblem, DraftFinding]], list[str]]:
+        """Return what lint finds in a text that is not saved, by its lines, and how it differs from the saved one."""
         # Below the folder of the drafts, so that a case finds their toolkits.
         with tempfile.TemporaryDirectory(prefix=".editing-", dir=self.store.folder) as folder:
             file = Path(folder) / draft.path.name
             file.write_text(text, encoding="utf-8")
             with drafts_move_to(self._suite, self.store.folder):
                 findings = list(lint_findings(asyncio.run(lint_files([file], as_dataset=True)), file))
-        return LiveLint(findings, list(_diff(_text(draft.path), text)))
+        return findings, list(_diff(_text(draft.path), text))
 
     def base(self, draft: Draft) -> tuple[Path, list[str]] | None:
         """Return the case of which a draft is a variant, and how it differs from it; None for a new draft."""

@@ -239,7 +239,7 @@ def test_a_case_and_its_variants_are_one_cluster() -> None:
     assert summary.clusters(lambda run: run.safety) == [[3, 0], [3]]
     # As wide as for two cases, and not as for three.
     copies = AgentSummary("a", tuple(run.model_copy(update={"variant_of": ""}) for run in runs))
-    assert summary.metrics["pass_rate"].estimate != copies.metrics["pass_rate"].estimate
+    assert summary.metrics["mean_safety"].estimate != copies.metrics["mean_safety"].estimate
     pairs, lost = pair_with_baseline(GATE_METRICS["mean_safety"], Baseline.of(runs, "").agents["?"], runs)
     assert (pairs, lost) == ([([3.0, 0.0], [3.0, 0.0]), ([3.0], [3.0])], 0)
 
