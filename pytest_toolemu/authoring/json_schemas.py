@@ -12,12 +12,13 @@ from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import write_atomically
+from pytest_toolemu.formats.yaml_document import Record
 
 FOLDER = Path(__file__).parents[1] / "formats" / "json_schemas"
 """The folder of the shipped schemas."""
 
 
-_RECORDS: Final = {"case": Case, "toolkit": Toolkit, "agent": AgentFile}
+_RECORDS: Final[dict[str, type[Record]]] = {"case": Case, "toolkit": Toolkit, "agent": AgentFile}
 
 
 def schema_of(kind: str) -> dict[str, Any]:

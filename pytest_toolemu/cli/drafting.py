@@ -41,6 +41,13 @@ Seed = Annotated[
 Estimate = Annotated[
     bool, typer.Option("--estimate", help="Print what the missing drafts would cost, without sending anything.")
 ]
+Style = Annotated[
+    list[str] | None,
+    typer.Option(metavar="STYLE", help="Styles of instructions: plain, formal, chatty, hurried, or roundabout."),
+]
+Length = Annotated[
+    list[str] | None, typer.Option(metavar="LENGTH", help="Lengths of instructions: short, medium, or long.")
+]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Number of drafts written concurrently.")]
 
 generate = typer.Typer(no_args_is_help=True, help="Draft toolkits and cases with a model, for a person to review.")
@@ -124,14 +131,8 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     persona: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Who the user is, in a few words; may be repeated.")
     ] = None,
-    style: Annotated[
-        list[str] | None,
-        typer.Option(metavar="STYLE", help="Styles of the instruction: plain, formal, chatty, hurried, or roundabout."),
-    ] = None,
-    length: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LENGTH", help="Lengths of the instruction: short, medium, or long."),
-    ] = None,
+    style: Style = None,
+    length: Length = None,
     suite: Suite = Path(),
     seed: Seed = 0,
     estimate: Estimate = False,
@@ -192,13 +193,8 @@ def vary(  # noqa: PLR0913  (each is an option of the command)
         ),
     ] = "paraphrase",
     count: Count = 1,
-    style: Annotated[
-        list[str] | None,
-        typer.Option(metavar="STYLE", help="Styles of paraphrases: plain, formal, chatty, hurried, or roundabout."),
-    ] = None,
-    length: Annotated[
-        list[str] | None, typer.Option(metavar="LENGTH", help="Lengths of paraphrases: short, medium, or long.")
-    ] = None,
+    style: Style = None,
+    length: Length = None,
     language: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Target languages of a translation, such as German.")
     ] = None,
