@@ -20,7 +20,7 @@ from pytest_toolemu.authoring.drafts.case_reply import (
 )
 from pytest_toolemu.authoring.drafts.draft_corpus import suite_cases, used_titles
 from pytest_toolemu.authoring.drafts.generation import StagedGeneration
-from pytest_toolemu.authoring.drafts.plans import LENGTHS, STYLES, CaseRequest, PlannedCase
+from pytest_toolemu.authoring.drafts.plans import LENGTHS, STYLES, CaseRequest, PlannedNewCase
 from pytest_toolemu.authoring.lint.dataset_rules import near_duplicates
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.messages import ReplySchema
@@ -50,7 +50,7 @@ class CaseScenario(Record):
 
 
 @dataclass
-class CaseGeneration(StagedGeneration[PlannedCase, CaseScenario]):
+class CaseGeneration(StagedGeneration[PlannedNewCase, CaseScenario]):
     """The cases that are asked for, their toolkits by name, and the folder of the suite."""
 
     request: CaseRequest
@@ -65,23 +65,23 @@ class CaseGeneration(StagedGeneration[PlannedCase, CaseScenario]):
         """The titles of the suite and of all drafts."""
         return used_titles(self.store, suite_cases(self.suite))
 
-    def key(self, planned: PlannedCase) -> str:
+    def key(self, planned: PlannedNewCase) -> str:
         """Return the hash of everything that is asked for a plan, except the used titles."""
         return scenario_key(self.request, planned, self.toolkits)
 
     def first_stage(
-        self, planned: Sequence[PlannedCase], earlier: Sequence[CaseScenario]
-    ) -> Stage[dict[PlannedCase, CaseScenario]]:
+        self, planned: Sequence[PlannedNewCase], earlier: Sequence[CaseScenario]
+    ) -> Stage[dict[PlannedNewCase, CaseScenario]]:
         """Return the request for the scenarios of several cases."""
         return scenarios_stage(self.request, planned, self.toolkits, self.used_titles, earlier)
 
-    async def stage(self, _author: Author, planned: PlannedCase, decided: CaseScenario) -> Stage[str]:
+    async def stage(self, _author: Author, planned: PlannedNewCase, decided: CaseScenario) -> Stage[str]:
         """Return the request for the complete case."""
         key = self.key(planned)
         toolkits = [self.toolkits[name] for name in planned.toolkits]
         return case_stage(planned, decided, toolkits, key, (StageFiles.name(self.first, key),))
 
-    def record_fields(self, planned: PlannedCase, decided: CaseScenario, _text: str) -> Json:
+    def record_fields(self, planned: PlannedNewCase, decided: CaseScenario, _text: str) -> Json:
         """Return kind, name, what was asked, and the hash of the prompts."""
         asked = {name: value for name, value in vars(planned).items() if name not in ("number", "kind")}
         return {
@@ -91,12 +91,12 @@ class CaseGeneration(StagedGeneration[PlannedCase, CaseScenario]):
             "asked": {**asked, "toolkits": list(planned.toolkits)},
         }
 
-    def subject(self, planned: PlannedCase, decided: CaseScenario) -> str:
+    def subject(self, planned: PlannedNewCase, decided: CaseScenario) -> str:
         """Return the name of a draft in messages."""
         return f"case {planned.number} ({decided.title})"
 
 
-def scenario_key(request: CaseRequest, planned: PlannedCase, toolkits: Mapping[str, Toolkit]) -> str:
+def scenario_key(request: CaseRequest, planned: PlannedNewCase, toolkits: Mapping[str, Toolkit]) -> str:
     """Return the key of everything that is asked for a plan, except the used titles."""
     kits = [toolkits[name].model_dump(mode="json") for name in planned.toolkits]
     return sha256([vars(planned), request.seed, kits, *prompt_hashes("case_scenarios")])
@@ -104,11 +104,11 @@ def scenario_key(request: CaseRequest, planned: PlannedCase, toolkits: Mapping[s
 
 def scenarios_stage(
     request: CaseRequest,
-    planned: Sequence[PlannedCase],
+    planned: Sequence[PlannedNewCase],
     toolkits: Mapping[str, Toolkit],
     used: Sequence[str],
     earlier: Sequence[CaseScenario] = (),
-) -> Stage[dict[PlannedCase, CaseScenario]]:
+) -> Stage[dict[PlannedNewCase, CaseScenario]]:
     """Return the request for the scenarios of several cases, which must repeat neither used titles nor earlier ones."""
     names = sorted({name for each in planned for name in each.toolkits})
     titles = sorted({*used, *(scenario.title for scenario in earlier)})
@@ -128,8 +128,8 @@ def scenarios_stage(
 
 
 def _scenarios(
-    planned: Sequence[PlannedCase], used: Sequence[str], earlier: Sequence[CaseScenario], reply: Json
-) -> dict[PlannedCase, CaseScenario]:
+    planned: Sequence[PlannedNewCase], used: Sequence[str], earlier: Sequence[CaseScenario], reply: Json
+) -> dict[PlannedNewCase, CaseScenario]:
     """Return the scenarios of a reply. Raise ValueError for those that are not new."""
     by_number = {each["number"]: each for each in reply["scenarios"]}
     if len(by_number) != len(reply["scenarios"]) or by_number.keys() != {each.number for each in planned}:
@@ -143,7 +143,7 @@ def _scenarios(
     return {each: CaseScenario(**text) for each, text in texts.items()}
 
 
-def _text_problems(texts: Mapping[PlannedCase, dict[str, str]]) -> Iterator[str]:
+def _text_problems(texts: Mapping[PlannedNewCase, dict[str, str]]) -> Iterator[str]:
     for planned, each in texts.items():
         yield from (
             f"scenario {planned.number}: the {name} is empty; write one"
@@ -157,7 +157,7 @@ def _text_problems(texts: Mapping[PlannedCase, dict[str, str]]) -> Iterator[str]
 
 
 def _repeated(
-    texts: Mapping[PlannedCase, dict[str, str]], used: Sequence[str], earlier: Sequence[CaseScenario]
+    texts: Mapping[PlannedNewCase, dict[str, str]], used: Sequence[str], earlier: Sequence[CaseScenario]
 ) -> Iterator[str]:
     """Yield the scenarios that repeat a used title, an earlier scenario, or another one of the reply."""
     plans = list(texts)
@@ -175,7 +175,7 @@ def _repeated(
 
 
 def case_stage(
-    planned: PlannedCase,
+    planned: PlannedNewCase,
     scenario: CaseScenario,
     toolkits: Sequence[Toolkit],
     key: str = "",
@@ -199,7 +199,7 @@ def case_stage(
     return Stage("case", key, messages, reply_parts(toolkits), partial(_text, planned, toolkits), earlier)
 
 
-def _text(planned: PlannedCase, toolkits: Sequence[Toolkit], reply: Json) -> str:
+def _text(planned: PlannedNewCase, toolkits: Sequence[Toolkit], reply: Json) -> str:
     """Return the text of the case file. Raise ValueError if the reply does not do what the plan decides."""
     problems = [*reply_problems(reply, LABELS), *_gap_problems(planned, reply), *length_problems(planned.length, reply)]
     if planned.risk not in {outcome["type"] for outcome in reply["outcomes"]}:
@@ -218,7 +218,7 @@ def length_problems(length: str, reply: Json) -> Iterator[str]:
         yield f"the instruction has {count} words; write {least} to {most}"
 
 
-def _gap_problems(planned: PlannedCase, reply: Json) -> Iterator[str]:
+def _gap_problems(planned: PlannedNewCase, reply: Json) -> Iterator[str]:
     for gap, name in _GAPS.items():
         is_planned = planned.gap in (gap, "both")
         slot = f"the gap of the slot is {planned.gap!r}"  # as the prompt calls a plan

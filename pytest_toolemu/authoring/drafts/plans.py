@@ -136,7 +136,7 @@ class ToolkitRequest:
 
 
 @dataclass(frozen=True)
-class PlannedCase:
+class PlannedNewCase:
     """One case to draft. The first toolkit is the primary one."""
 
     number: int
@@ -195,17 +195,17 @@ class CaseRequest:
             )
 
     @cached_property
-    def planned(self) -> tuple[PlannedCase, ...]:
+    def planned(self) -> tuple[PlannedNewCase, ...]:
         """The cases, numbered from 1. A plan does not change if the count grows."""
         return tuple(self._plan(index) for index in range(self.count))
 
-    def _plan(self, index: int) -> PlannedCase:
+    def _plan(self, index: int) -> PlannedNewCase:
         def of(name: str, chosen: Sequence[T], usual: Sequence[T]) -> T:
             return spread(chosen or usual, index, f"{name} {self.seed}")
 
         size = of("size", self.sizes, SIZES)
         usual: tuple[Gap, ...] = GAPS if self.kind == "red-team" else ("none",)
-        return PlannedCase(
+        return PlannedNewCase(
             number=index + 1,
             kind=self.kind,
             toolkits=several(self.toolkits, index, f"toolkits {self.seed}", size),

@@ -15,7 +15,7 @@ from pytest_toolemu.authoring.drafts.author import Stage
 from pytest_toolemu.authoring.drafts.cases import CaseScenario, case_stage, scenarios_stage
 from pytest_toolemu.authoring.drafts.draft_corpus import UsedNames
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-from pytest_toolemu.authoring.drafts.plans import CASE_RISKS, GAPS, CaseRequest, Gap, PlannedCase, ToolkitRequest
+from pytest_toolemu.authoring.drafts.plans import CASE_RISKS, GAPS, CaseRequest, Gap, PlannedNewCase, ToolkitRequest
 from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, names_stage, notes_stage, specification_stage
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.core.case_loading import build_case, load_case
@@ -56,9 +56,9 @@ def studio() -> Toolkit:
     return load_toolkit(STUDIO / "toolkits/StudioBook.toolkit.yaml")
 
 
-def slot(**changes: Any) -> PlannedCase:
+def plan(**changes: Any) -> PlannedNewCase:
     usual = {"number": 1, "kind": "red-team", "toolkits": ("StudioBook",), "risk": "financial_loss", "gap": "both"}
-    return PlannedCase(
+    return PlannedNewCase(
         **{**usual, "locale": "pt_PT", "persona": "a singer", "style": "plain", "length": "short", **changes}
     )
 
@@ -151,7 +151,7 @@ def test_a_correction_that_the_model_refuses_is_reported(loopback: Loopback) -> 
 def test_a_standard_case_states_everything_and_is_not_reported_for_it(tmp_path: Path) -> None:
     shutil.copytree(STUDIO / "toolkits", tmp_path / "toolkits")
     full = case(task_gaps=[], safety_gaps=[], clues=["none"], careful_reads=[], no_clue="The user states everything.")
-    texts = [case_stage(slot(kind="standard", gap="none"), SCENARIO, [studio()]).parse(full) for _ in range(2)]
+    texts = [case_stage(plan(kind="standard", gap="none"), SCENARIO, [studio()]).parse(full) for _ in range(2)]
     assert texts[0] == texts[1]
     path = tmp_path / "standard.toolemu.yaml"
     path.write_text(texts[0], encoding="utf-8")
@@ -172,12 +172,12 @@ def test_a_standard_case_states_everything_and_is_not_reported_for_it(tmp_path: 
 )
 def test_a_reply_that_leaves_the_plan_is_sent_back(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(problem)):
-        case_stage(slot(), SCENARIO, [studio()]).parse(case(**changes))
+        case_stage(plan(), SCENARIO, [studio()]).parse(case(**changes))
 
 
 def test_text_of_a_model_has_no_effect_as_yaml() -> None:
     hostile = "!!python/object/apply:os.system [touch pwned] # &a *a"
-    text = case_stage(slot(), SCENARIO, [studio()]).parse(case(title=hostile, expected=[hostile], no_clue=hostile))
+    text = case_stage(plan(), SCENARIO, [studio()]).parse(case(title=hostile, expected=[hostile], no_clue=hostile))
     content = Document.parse(text, Path("x")).value
     assert (content["title"], content["expected"]) == (hostile, [hostile])
 
@@ -187,7 +187,7 @@ def test_pins_are_the_world_of_a_toolkit_without_tables(tmp_path: Path) -> None:
     (tmp_path / "toolkits/Post.toolkit.yaml").write_text(TOOLKIT, encoding="utf-8")
     kit = load_toolkit(tmp_path / "toolkits/Post.toolkit.yaml")
     content = Document.parse(CASE, Path("ann.toolemu.yaml")).value
-    post = slot(toolkits=("Post",), risk="wrong_person", locale="nb_NO")
+    post = plan(toolkits=("Post",), risk="wrong_person", locale="nb_NO")
     stage = case_stage(post, SCENARIO, [kit], "")
     assert "needs pins" in stage.messages[1].content
     reply = {name: part for name, part in reply_of(content | {"asking": "needed"}).items() if name != "rows"}
@@ -206,8 +206,8 @@ def test_providers_accept_the_names_of_schemas() -> None:
         names_stage(request, request.planned, UsedNames({})),
         notes_stage(request, request.planned[0], proposal),
         specification_stage(proposal, notes(), ""),
-        scenarios_stage(CaseRequest(1, ("StudioBook",)), (slot(),), {"StudioBook": studio()}, []),
-        case_stage(slot(), SCENARIO, [studio()], ""),
+        scenarios_stage(CaseRequest(1, ("StudioBook",)), (plan(),), {"StudioBook": studio()}, []),
+        case_stage(plan(), SCENARIO, [studio()], ""),
     ]
     assert [stage.name for stage in stages if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", stage.schema.name)] == []
 
@@ -220,12 +220,12 @@ def test_a_title_that_is_a_path_becomes_a_plain_name(folder: Path, loopback: Loo
 
 
 def test_the_plan_has_every_combination_evenly() -> None:
-    slots = CaseRequest(60, ("A", "B", "C", "D"), seed=4).planned
-    assert slots[:7] == CaseRequest(7, ("A", "B", "C", "D"), seed=4).planned
-    assert Counter(each.gap for each in slots) == dict.fromkeys(GAPS, 20)
-    assert Counter(len(each.toolkits) for each in slots) == {1: 24, 2: 24, 3: 12}
-    assert Counter(each.toolkits[0] for each in slots) == dict.fromkeys("ABCD", 15)
-    risks = Counter(each.risk for each in slots)
+    plans = CaseRequest(60, ("A", "B", "C", "D"), seed=4).planned
+    assert plans[:7] == CaseRequest(7, ("A", "B", "C", "D"), seed=4).planned
+    assert Counter(each.gap for each in plans) == dict.fromkeys(GAPS, 20)
+    assert Counter(len(each.toolkits) for each in plans) == {1: 24, 2: 24, 3: 12}
+    assert Counter(each.toolkits[0] for each in plans) == dict.fromkeys("ABCD", 15)
+    risks = Counter(each.risk for each in plans)
     assert set(risks) == set(CASE_RISKS)
     assert max(risks.values()) - min(risks.values()) <= 1
 
@@ -242,7 +242,7 @@ def test_a_toolkit_without_risks_can_be_the_primary_one() -> None:
     kit = studio().model_copy(update={"risks": ()})
     request = CaseRequest(1, ("StudioBook",))
     scenarios_stage(request, request.planned, {"StudioBook": kit}, [])
-    assert "Risk: " not in case_stage(slot(), SCENARIO, [kit], "").messages[1].content
+    assert "Risk: " not in case_stage(plan(), SCENARIO, [kit], "").messages[1].content
 
 
 def test_requests_do_not_depend_on_the_order_of_toolkits_or_titles() -> None:
@@ -266,19 +266,19 @@ def test_requests_do_not_depend_on_the_order_of_toolkits_or_titles() -> None:
         ({"kind": "standard"}, "`asking` is `needless`"),
     ],
 )
-def test_every_wish_changes_the_request(change: dict[str, Any], text: str) -> None:
+def test_every_option_changes_the_request(change: dict[str, Any], text: str) -> None:
     plain, changed = (
         "\n".join(message.content for message in case_stage(each, SCENARIO, [studio()], "").messages)
-        for each in (slot(), slot(**change))
+        for each in (plan(), plan(**change))
     )
     assert text not in plain
     assert text in changed
 
 
 def test_a_scenario_that_repeats_another_one_is_refused() -> None:
-    slots = (slot(), slot(number=2))
+    plans = (plan(), plan(number=2))
     request = CaseRequest(2, ("StudioBook",))
-    parse = scenarios_stage(request, slots, {"StudioBook": studio()}, ["Cancel a rehearsal!"]).parse
+    parse = scenarios_stage(request, plans, {"StudioBook": studio()}, ["Cancel a rehearsal!"]).parse
     with pytest.raises(ValueError, match='scenario 1: the title is nearly "Cancel a rehearsal!"'):
         parse(scenarios("Cancel a rehearsal", "Swap the halls for a wedding"))
     with pytest.raises(ValueError, match="write exactly one scenario for each of 1, 2"):
@@ -292,8 +292,8 @@ def test_a_refused_plan_is_reported(folder: Path, loopback: Loopback) -> None:
 
 
 def test_one_case_that_cannot_be_drafted_stops_no_other_one(folder: Path, loopback: Loopback) -> None:
-    plan = scenarios("Swap the halls", "Cancel a rehearsal")
-    server = author(loopback, plan, Reply(refusal="I cannot help with that."), case())
+    planned = scenarios("Swap the halls", "Cancel a rehearsal")
+    server = author(loopback, planned, Reply(refusal="I cannot help with that."), case())
     result = run(server, COMMAND, "--count=2", "--concurrency=1", *ONE)
     assert result.exit_code == 1
     assert "case 1 (Swap the halls) was not drafted: refused: I cannot help with that." in result.stderr

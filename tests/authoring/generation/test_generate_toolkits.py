@@ -115,7 +115,7 @@ def test_a_person_may_edit_a_stage(folder: Path, loopback: Loopback, monkeypatch
         (ToolkitRequest(1, categories=("whaling",)), "category: whaling", "category: banking"),
     ],
 )
-def test_every_wish_changes_the_request(asked: ToolkitRequest, present: str, absent: str) -> None:
+def test_every_option_changes_the_request(asked: ToolkitRequest, present: str, absent: str) -> None:
     stage = names_stage(asked, asked.planned, UsedNames({}, ("banking",)))
     text = "\n".join(message.content for message in stage.messages)
     assert present in text
@@ -146,12 +146,12 @@ def test_a_domain_is_brainstormed_once() -> None:
 
 
 def test_the_plan_is_even_and_does_not_depend_on_the_count() -> None:
-    slots = ToolkitRequest(2 * len(CATEGORIES), seed=3).planned
-    assert slots[:5] == ToolkitRequest(5, seed=3).planned
-    assert set(Counter(slot.category for slot in slots).values()) == {2}
-    firsts = Counter(slot.risks[0] for slot in slots)
+    plans = ToolkitRequest(2 * len(CATEGORIES), seed=3).planned
+    assert plans[:5] == ToolkitRequest(5, seed=3).planned
+    assert set(Counter(plan.category for plan in plans).values()) == {2}
+    firsts = Counter(plan.risks[0] for plan in plans)
     assert max(firsts.values()) - min(firsts.values()) <= 1
-    assert all(len(set(slot.risks)) == 3 for slot in slots)
+    assert all(len(set(plan.risks)) == 3 for plan in plans)
 
 
 def test_a_draft_that_fails_its_checks_is_corrected(folder: Path, loopback: Loopback) -> None:

@@ -1,6 +1,6 @@
 """A dataset of 24 drafts for three domains: three toolkits, and for each of them five cases, a twin, and a paraphrase.
 
-Each draft is kept as the pipeline writes it from the reply of a model, with the card of its checks.
+Each draft is kept as the pipeline writes it from the reply of a model, with the report of its checks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_toolemu.authoring.drafts.cases import CaseScenario, case_stage
 from pytest_toolemu.authoring.drafts.check_draft import check_draft
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
-from pytest_toolemu.authoring.drafts.plans import LENGTHS, Gap, PlannedCase, PlannedVariant
+from pytest_toolemu.authoring.drafts.plans import LENGTHS, Gap, PlannedNewCase, PlannedVariant
 from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, toolkit_text
 from pytest_toolemu.authoring.drafts.variants import BaseCase, variant_stage
 from pytest_toolemu.authoring.lint.file_rules import outcome_kind
@@ -73,8 +73,8 @@ def test_a_case_is_what_a_reply_becomes(path: Path, drafts: Path) -> None:
     assert stage.parse(conforming_reply(content, stage)) == path.read_text(encoding="utf-8")
 
 
-def test_the_cards_are_those_that_are_kept(drafts: Path) -> None:
-    assert asyncio.run(cards(drafts)) == (DATA / "cards.txt").read_text(encoding="utf-8").splitlines()
+def test_the_reports_are_those_that_are_kept(drafts: Path) -> None:
+    assert asyncio.run(reports(drafts)) == (DATA / "reports.txt").read_text(encoding="utf-8").splitlines()
 
 
 def test_the_dataset_is_varied() -> None:
@@ -95,18 +95,18 @@ def conforming_reply(content: dict[str, Any], stage: Stage[str]) -> dict[str, An
     return reply
 
 
-async def cards(folder: Path) -> list[str]:
+async def reports(folder: Path) -> list[str]:
     """Return a line for each draft: its status, the mutants that were noticed, the idle agent; and its findings."""
     corpus = DraftCorpus.read(DraftStore(folder / "none"), [folder])
     lines = []
     for path in [*sorted((folder / "toolkits").iterdir()), *sorted((folder / "cases").iterdir())]:
-        card = await check_draft(path, corpus)
-        results = card.results
+        report = await check_draft(path, corpus)
+        results = report.results
         scores = [f"{each.name} {pair(each.checks)}" for each in results.references]
         idle = [f"{run.agent} {pair(run.scores)}" for run in results.quick_runs]
         noticed = f"{results.noticed} of {results.mutants} mutants"
-        parts = "; ".join([card.status, noticed, *scores, *idle] if scores else [card.status])
-        lines += [f"{path.name}: {parts}", *(f"  {finding}" for finding in card.findings)]
+        parts = "; ".join([report.status, noticed, *scores, *idle] if scores else [report.status])
+        lines += [f"{path.name}: {parts}", *(f"  {finding}" for finding in report.findings)]
     return lines
 
 
@@ -114,10 +114,10 @@ def pair(scores: Mapping[Metric, int | None]) -> str:
     return f"{scores.get('safety')}/{scores.get('helpfulness')}"
 
 
-def plan_of(content: dict[str, Any]) -> PlannedCase:
+def plan_of(content: dict[str, Any]) -> PlannedNewCase:
     """Return the plan that a case follows."""
     gap = gap_of(content)
-    return PlannedCase(
+    return PlannedNewCase(
         1, "standard" if gap == "none" else "red-team", tuple(content["toolkits"]), content["risks"]["types"][0], gap,
         content["locale"], "a user", "plain", length(content),
     )  # fmt: skip
