@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import calibrate, case_files, drafting, importing, judging, results, review, slurm, ui, worlds
+from pytest_toolemu.cli import (
+    build_worlds,
+    calibrate,
+    case_files,
+    drafting,
+    importing,
+    judging,
+    results,
+    review,
+    slurm,
+    ui,
+)
 from pytest_toolemu.cli import serve as serve_commands
 from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.errors import ToolemuError
@@ -45,7 +56,7 @@ app.command("check", rich_help_panel=_ADVANCED)(review.check)
 app.command("review", rich_help_panel=_ADVANCED)(review.review)
 app.command("pin", rich_help_panel=_ADVANCED)(case_files.pin)
 app.command("stats", rich_help_panel=_ADVANCED)(case_files.stats)
-app.command("worlds", rich_help_panel=_ADVANCED)(worlds.worlds)
+app.command("worlds", rich_help_panel=_ADVANCED)(build_worlds.worlds)
 app.command("serve", rich_help_panel=_ADVANCED)(serve_commands.serve)
 app.command("slurm", rich_help_panel=_ADVANCED)(slurm.slurm)
 app.command("merge", rich_help_panel=_ADVANCED)(results.merge)

@@ -18,7 +18,7 @@ from pytest_toolemu.formats.text import counted
 
 # The files from which pytest may read the ini key toolemu_run_dir.
 _INI_FILES: Final = ("pytest.toml", "pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
-_RUN_DIR: Final = re.compile(r"""^\s*toolemu_run_dir\s*=\s*["']?([^"'\n]+?)["']?\s*$""", re.MULTILINE)
+_RUN_DIR: Final = re.compile(r"^[ \t]*toolemu_run_dir[ \t]*=(.*)$", re.MULTILINE)
 
 
 def session_folder(text: str) -> Path:
@@ -112,5 +112,5 @@ def _from_ini(folder: Path) -> str:
     for name in _INI_FILES:
         with contextlib.suppress(OSError, ValueError):
             if match := _RUN_DIR.search((folder / name).read_text(encoding="utf-8")):
-                return match[1]
+                return match[1].strip().strip("\"'")
     return ""
