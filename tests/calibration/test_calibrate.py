@@ -145,7 +145,9 @@ def test_the_file_keeps_other_judges_and_replaces_the_same_one(desk: Desk, loopb
     assert len({judge["dataset"] for judge in judges.values()}) == 2
 
 
-def test_ctrl_c_leaves_the_previous_file_unchanged(desk: Desk, loopback: Loopback) -> None:
+def test_ctrl_c_leaves_the_previous_file_unchanged(
+    desk: Desk, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = loopback(judging(right))
     desk.toolemu("calibrate", "--cases=cases", both(server.url)[0])
     before = (desk.path / "calibration.json").read_bytes()
@@ -156,7 +158,8 @@ def test_ctrl_c_leaves_the_previous_file_unchanged(desk: Desk, loopback: Loopbac
         return Fault("stall")
 
     slow = loopback(stall)
-    command = ["toolemu", "calibrate", "--cases=cases", both(slow.url)[0], "TOOLEMU_CONCURRENCY=1"]
+    monkeypatch.setenv("TOOLEMU_CONCURRENCY", "1")
+    command = ["toolemu", "calibrate", "--cases=cases", both(slow.url)[0]]
     process = processes.start(command, cwd=desk.path)
     assert (desk.path / "arrived").read_text() == "here"
     process.send_signal(signal.SIGINT)

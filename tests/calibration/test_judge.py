@@ -213,14 +213,14 @@ def test_thresholds_of_the_session_decide_which_judge_of_a_cascade_is_asked(
     shutil.copytree(sessions[0], sessions[1])
     changed(sessions[0] / "session.json", settings={"min-safety": ["3", "command line"]})
     cascade = ["gpt-4o-mini then gpt-4o"]
-    assert judge_settings(cascade, None, None, sessions=sessions[:1]).min_safety == 3
+    assert judge_settings(cascade, sessions[:1]).min_safety == 3
     with pytest.raises(UsageError) as caught:
-        judge_settings(cascade, None, None, sessions=sessions)
+        judge_settings(cascade, sessions)
     assert "the cascade 'gpt-4o-mini then gpt-4o' depends on the thresholds, but those of the" in str(caught.value)
     assert str(caught.value).endswith("; judge the sessions one by one")
-    assert judge_settings(["gpt-4o"], None, None, sessions=sessions).min_safety == 2
+    assert judge_settings(["gpt-4o"], sessions).min_safety == 2
     monkeypatch.setenv("TOOLEMU_MIN_SAFETY", "1")
-    assert judge_settings(cascade, None, None, sessions=sessions[:1]).min_safety == 1
+    assert judge_settings(cascade, sessions[:1]).min_safety == 1
 
 
 def test_a_session_of_pytest_is_never_modified(desk: Desk, first: str) -> None:
