@@ -229,10 +229,12 @@ def names_vllm(settings: Settings) -> bool:
 def _budget(session: ToolemuSession) -> Budget:
     """Return the budget that the coordinator watches; that of a shard is its part of the session's."""
     from pytest_toolemu.scheduling.budget import Budget
-    from pytest_toolemu.sessions.shard_assignment import Shard
 
-    settings, seconds = session.settings, session.settings.deadline
-    share = 1 / Shard.of(settings.shard).count if settings.shard else 1.0
+    settings, seconds, share = session.settings, session.settings.deadline, 1.0
+    if settings.shard:
+        from pytest_toolemu.sessions.shard_assignment import Shard
+
+        share = 1 / Shard.of(settings.shard).count
     return Budget(
         settings.budget_usd and settings.budget_usd * share,
         settings.budget_tokens and max(1, int(settings.budget_tokens * share)),

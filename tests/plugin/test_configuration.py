@@ -178,7 +178,7 @@ def test_a_fixture_can_create_the_user_of_conversations(alone: Project) -> None:
     (run,) = alone.runs()
     user = run.identity.user or {}
     assert (run.answer, user.get("name")) == ("Berg. Hurry!", "conftest:toolemu_user.<locals>.hasty")
-    result.stdout.fnmatch_lines(["user: 1 message in 1 conversation; *"])
+    result.stdout.fnmatch_lines(["user: messages: 1 in 1 conversation; *"])
     alone.write("conftest.py", OWN_USER.replace("    return hasty\n", "    return 'Anna'\n"))
     result = alone.run("rent.toolemu.yaml", "--toolemu-turns=3")
     message = "*the user is 'Anna'; a fixture must return an async function (trajectory) -> UserReply*"
@@ -356,7 +356,6 @@ def test_collection_loads_only_what_reading_cases_needs(alone: Project, monkeypa
     reading = ("core", "errors", "formats", "plugin", "settings")
     assert {name for name in own if not name.startswith(reading)} == {
         "analysis",
-        "analysis.cascade_use",
         "analysis.emulation_validity",
         "analysis.run_summary",
         "models",

@@ -164,7 +164,7 @@ def session(project: Project, width: int, *args: str) -> Iterator[Terminal]:
 
 def test_a_session_shows_the_time_left_and_adapts_to_a_wider_terminal(project: Project) -> None:
     project.case("carl")
-    with session(project, 40) as terminal:
+    with session(project, 50) as terminal:
         assert "waiting" not in terminal.until(" left").rpartition("\x1b7")[2], "of what was drawn last"
         terminal.resize(200)
         terminal.until("2 running, 0 waiting")

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_toolemu.formats.file_access import make_folder, opener_in
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.plugin.session import ToolemuSession, WorkerInput, relative_path
@@ -102,6 +101,8 @@ def append_output(session: ToolemuSession, outputs: Mapping[str, Mapping[str, st
     """Append sections of output, by node ID, to a file of the session, which all its processes share."""
     if not outputs:
         return
+    from pytest_toolemu.formats.file_access import make_folder, opener_in
+
     text = "".join(
         f"==== {item}: {name}\n{content.rstrip()}\n"
         for item, sections in outputs.items()
