@@ -303,9 +303,16 @@ def pytest_runtest_makereport(
         call.start, call.duration = item.stash[RUN_TIMES]
         call.stop = call.start + call.duration
         del item.stash[RUN_TIMES]
-    report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | CaseFailure | UsageError):
+        # These are shown as text. To show source lines, pytest would parse modules while other threads, which format
+        # tracebacks, do so too; Python 3.11 may fail with a SystemError then.
+        traceback = call.excinfo.traceback
+        call.excinfo.traceback = type(traceback)([])
+        report = yield
+        call.excinfo.traceback = traceback
         report.longrepr = representation(call.excinfo, item)
+    else:
+        report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseError) and hasattr(report, "wasxfail"):
         # The mark ``xfail`` expects the agent to fail. That there is no verdict is an error in any case.
         del report.wasxfail

@@ -118,7 +118,8 @@ def _resolve(
         (ini(each.key), f"ini {each.key}"),
     ):
         # An empty value on the command line is a mistake, such as an undefined variable of a CI job.
-        if raw not in (None, [], "") or (raw == "" and source == each.option):
+        is_empty_list = each.many and isinstance(raw, str) and not raw.strip(" ,")
+        if not (raw in (None, [], "") or is_empty_list) or (raw == "" and source == each.option):
             return ResolvedOption(_parse(each, raw, source), source)
     return None
 

@@ -133,7 +133,7 @@ def test_a_budget_in_usd_needs_every_price(pytester: pytest.Pytester, loopback: 
     result.stderr.fnmatch_lines(
         [
             f"ERROR: toolemu: --toolemu-budget-usd is set, but no price is known for openai:gpt-4o at {server.url}/v1; "
-            "give one with -otoolemu_prices=FILE (commands: TOOLEMU_PRICES=FILE), or set --toolemu-budget-tokens"
+            "give one with -o toolemu_prices=FILE (commands: TOOLEMU_PRICES=FILE), or set --toolemu-budget-tokens"
         ]
     )
 
@@ -206,7 +206,7 @@ def test_an_estimate_uses_recorded_runs_of_the_same_components(pytester: pytest.
             "agent * 12 (12 to 12) * 120 (120 to 120) * unknown",
             "4 runs: about 420 tokens, of unknown cost",
             "basis: 4 runs, estimated from 8 recorded runs of the same agent, emulator, and evaluators; range: 95 % prediction interval*",
-            f"price of openai:gpt-4o at {server.url}/v1: unknown; give it with -otoolemu_prices=FILE (commands: TOOLEMU_PRICES=FILE)",
+            f"price of openai:gpt-4o at {server.url}/v1: unknown; give it with -o toolemu_prices=FILE (commands: TOOLEMU_PRICES=FILE)",
         ]
     )
 

@@ -180,11 +180,11 @@ def toolemu_agent():
         return "never reached"
     return agent
 """
-FREE = "free disk space or restore the folder"
+FREE = "free disk space, restore the folder, or raise 'ulimit -f'"
 ACTIONS = {
     "the folder vanishes": ("shutil.rmtree('.toolemu')", FREE),
     "the disk is full": (FULL_DISK, FREE),
-    "even a shortened record is too large": (LIMIT, "raise the limit on the size of files ('ulimit -f')"),
+    "even a shortened record is too large": (LIMIT, FREE),
 }
 
 
