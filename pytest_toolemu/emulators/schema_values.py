@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import string
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -169,7 +170,7 @@ class SchemaGenerator:
         return first * step if first * step < below and first * step <= most else (low + high) / 2
 
     def _string(self, schema: dict[str, Any], path: Path) -> str:
-        least, most = schema.get("minLength", 0), schema.get("maxLength", math.inf)
+        least, most = schema.get("minLength", 0), schema.get("maxLength", sys.maxsize)
         if least > _LONGEST:
             raise UnsatisfiableSchemaError
         text = self._made(_maker_of(path, schema.get("format")), path)
