@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 import string
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
