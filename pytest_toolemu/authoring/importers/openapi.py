@@ -162,18 +162,8 @@ class _OperationReader:
                 "properties": {**parameters["properties"], "body": schema},
                 "required": required,
             }, is_complete
-        # A parameter hides a member of the body with the same name.
-        is_complete &= not parameters["properties"].keys() & self._member_names(resolved)
         kept = resolved if is_required else {key: part for key, part in resolved.items() if key != "required"}
         return {**parameters, "allOf": [kept]}, is_complete
-
-    def _member_names(self, schema: Any, depth: int = 0) -> set[str]:
-        resolved = self._object(schema)
-        members, parts = resolved.get("properties"), resolved.get("allOf")
-        pairs = members.items() if isinstance(members, dict) else ()
-        names = {name for name, member in pairs if not self._converter.is_omitted(member)}
-        within = objects(parts) if depth < BOUNDS.depth else ()
-        return names.union(*(self._member_names(part, depth + 1) for part in within))
 
     def _returns(self, responses: Json) -> Any:
         good = next((responses[code] for code in sorted(responses) if code.startswith("2")), None)

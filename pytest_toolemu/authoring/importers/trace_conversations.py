@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pytest_toolemu.authoring.importers.sources import Notes, add_note, objects, parsed
 
@@ -127,22 +126,13 @@ def longest(conversations: list[Conversation]) -> list[Conversation]:
 
     A conversation gets the tools of those that it continues, because requests may offer different ones.
     """
-    keys = [event_keys(conversation.events) for conversation in conversations]
+    keys = ["\n".join(event_keys(conversation.events)) + "\n" for conversation in conversations]
     tools: dict[int, dict[str, ObservedTool]] = {}
-    beginnings: dict[bytes, int] = {}
     for index in sorted(range(len(keys)), key=lambda index: -len(keys[index])):
-        digest = hashlib.sha256()
-        digests = [digest.digest()]
-        for key in keys[index]:
-            digest.update(key.encode())
-            digests.append(digest.digest())
-        whole = beginnings.get(digests[-1], index)
+        whole = next((other for other in tools if keys[other].startswith(keys[index])), index)
         kept = tools.setdefault(whole, {})
         for tool in conversations[index].tools:
             kept.setdefault(tool.name, tool)
-        if whole == index:
-            for each in digests:
-                beginnings.setdefault(each, index)
     return [Conversation(conversations[index].events, list(tools[index].values())) for index in sorted(tools)]
 
 
@@ -172,9 +162,6 @@ def _texts(content: Any) -> Iterator[str]:
         elif isinstance(part, dict):
             text = part.get("text", part.get("content", ""))
             yield text if isinstance(text, str) else ""
-
-
-_TEXT_INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 def is_request(entry: Json) -> bool:
@@ -217,15 +204,12 @@ def tool_of(definition: Any) -> ObservedTool | None:
     if not isinstance(definition, dict):
         return None
     inner = definition.get("function")
-    if definition.get("type") == "custom":  # of OpenAI; takes a text
-        inner = definition.get("custom")
     function: Json = inner if isinstance(inner, dict) else definition
     name = function.get("name")
     if not isinstance(name, str) or not name:
         return None
-    text_input = _TEXT_INPUT if definition.get("type") == "custom" else None
     schemas = (function.get(key) for key in ("parameters", "input_schema", "inputSchema"))
-    parameters = next((schema for schema in schemas if isinstance(schema, dict)), text_input)
+    parameters = next((schema for schema in schemas if isinstance(schema, dict)), None)
     return ObservedTool(name, str(function.get("description") or ""), parameters)
 
 
@@ -282,16 +266,9 @@ def message_events(message: Json) -> Iterator[TraceEvent]:
     call_id = message.get("call_id")
     if kind == "function_call":
         yield _call(call_id, message.get("name"), message.get("arguments"))
-    elif kind == "custom_tool_call":
-        yield _call(call_id, message.get("name"), {"input": message.get("input")})
-    elif kind in ("function_call_output", "custom_tool_call_output"):
+    elif kind == "function_call_output":
         yield from _result(call_id, message.get("output"))
-    elif kind == "mcp_call":  # executed by the provider: its result is next to it
-        yield _call(message.get("id"), message.get("name"), message.get("arguments"))
-        error, output = message.get("error"), message.get("output")
-        if error or output is not None:
-            yield from _result(message.get("id"), error or output, is_error=bool(error))
-    elif role in ("tool", "function"):
+    elif role == "tool":
         yield from _result(message.get("tool_call_id"), content)
     elif role is None and kind not in (None, "message"):
         yield TraceEvent("omitted", str(kind))
@@ -310,26 +287,19 @@ def _spoken(message: Json, role: str, content: Any) -> Iterator[TraceEvent]:
             texts.append(block)
         elif kind == "tool_use":
             uses.append(_call(block.get("id"), block.get("name"), block.get("input")))
-        elif kind in ("tool_result", "mcp_tool_use", "mcp_tool_result"):
+        elif kind == "tool_result":
             yield from (*_message(role, texts), *uses)
             texts, uses = [], []
-            if kind == "mcp_tool_use":  # executed by the provider: its result follows
-                yield _call(block.get("id"), block.get("name"), block.get("input"))
-            else:
-                yield from _result(block.get("tool_use_id"), block.get("content"), is_error=bool(block.get("is_error")))
+            yield from _result(block.get("tool_use_id"), block.get("content"), is_error=bool(block.get("is_error")))
         else:
             yield TraceEvent("omitted", _type(block))
     yield from _message(role, texts if blocks else content)
     yield from uses
-    # Before OpenAI had IDs of calls, a message had one call.
-    for call in (*objects(message.get("tool_calls")), {"function": message.get("function_call")}):
-        function, custom = call.get("function"), call.get("custom")
-        if isinstance(function, dict):
+    for call in objects(message.get("tool_calls")):
+        if isinstance(function := call.get("function"), dict):
             yield _call(call.get("id"), function.get("name"), function.get("arguments"))
-        elif isinstance(custom, dict):
-            yield _call(call.get("id"), custom.get("name"), {"input": custom.get("input")})
-        elif "type" in call:
-            yield TraceEvent("omitted", str(call["type"]))
+        else:
+            yield TraceEvent("omitted", str(call.get("type")))
 
 
 def _message(role: str, content: Any) -> Iterator[TraceEvent]:

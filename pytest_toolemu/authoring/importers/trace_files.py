@@ -212,48 +212,31 @@ def _conversation(group: _SpanGroup) -> Conversation:
 
 def _with_executions(events: list[TraceEvent], spans: list[Span]) -> list[TraceEvent]:
     """Return the events with what only the spans of executed tools say: results, errors, and calls of sub-agents."""
-    executed = [found for span in spans if (found := list(_execution_events(span.attributes)))]
-    calls = [event for event in events if event.kind == "call"]
-    results = Counter(event.call_id for event in events if event.kind == "result")
-    waiting = Counter(call.call_id for call in calls)
-    waiting.subtract(results)
-    traced = {call.call_id for call, *_ in executed if call.call_id}
-    untraced = [call for call in calls if call.call_id not in traced]
+    waiting = Counter(event.call_id for event in events if event.kind == "call")
+    waiting.subtract(event.call_id for event in events if event.kind == "result")
+    # Some instrumentations give spans no ID, or another one than the messages.
+    said = {event_keys([event])[0]: event.call_id for event in events if event.kind == "call"}
     added: list[TraceEvent] = []
     failed: set[str] = set()
-    seen: set[tuple[str, ...]] = set()
-    for call, *result in executed:
-        if call.call_id and call.call_id in waiting:
-            call_id = call.call_id
-        elif (said := _same_call(call, untraced)) is not None:
-            untraced.remove(said)
-            call_id = said.call_id
-        else:
-            key = call.call_id, *event_keys([call])
-            if not call.call_id or key not in seen:
-                added += [call, *result]
-            seen.add(key)
+    for call, *results in filter(None, (list(_execution_events(span.attributes)) for span in spans)):
+        key = event_keys([call])[0]
+        call_id = call.call_id if call.call_id in waiting else said.get(key)
+        if call_id is None:
+            said[key] = call.call_id
+            added += [call, *results]
             continue
-        if waiting[call_id] > 0:
-            waiting[call_id] -= len(result)
-            added += [replace(event, call_id=call_id) for event in result]
-        elif results[call_id] == 1 and any(event.is_error for event in result):
-            failed.add(call_id)
+        for result in results:
+            if waiting[call_id] > 0:
+                waiting[call_id] -= 1
+                added.append(replace(result, call_id=call_id))
+            elif result.is_error:
+                failed.add(call_id)
     events = [
         replace(event, is_error=True) if event.kind == "result" and event.call_id in failed else event
         for event in events
     ]
     last = max(index for index, event in enumerate(events, 1) if event.kind in ("call", "result"))
     return [*events[:last], *added, *events[last:]]
-
-
-def _same_call(executed: TraceEvent, calls: list[TraceEvent]) -> TraceEvent | None:
-    """Return the call that a span executed, whose ID differs from that in the messages; None if there is none."""
-    named = [call for call in calls if call.text == executed.text]
-    equal = [call for call in named if call.value == executed.value]
-    # Spans without an ID often lack the arguments, too.
-    loose = named if not executed.call_id or not executed.value else []
-    return next(iter(equal or loose), None)
 
 
 def _message_events(attributes: Json) -> Iterator[TraceEvent]:

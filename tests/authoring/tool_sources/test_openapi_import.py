@@ -87,7 +87,7 @@ def test_operations_become_tools(folder: Path) -> None:
     assert (toolkit.name, toolkit.title, toolkit.description) == ("BerthBook", "Berth Book", "Berths of a marina.")
     assert [(tool.name, tool.call_as, tool.effect, tool.inferred) for tool in toolkit.tools] == [
         ("BerthsGet", "berths_get", "read", ("call_as", "returns")),
-        ("BerthsRename", "berths_rename", "write", ("call_as", "description", "parameters", "returns", "effect")),
+        ("BerthsRename", "berths_rename", "write", ("call_as", "description", "returns", "effect")),
         ("DeleteBerthsBerth", "delete_berths_berth", "destructive", ("call_as", "description", "returns", "errors")),
         ("Pay", "pay", "irreversible", ("description", "returns", "errors", "effect")),
     ]
