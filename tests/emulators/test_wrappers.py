@@ -95,7 +95,7 @@ class TestValidatedEmulator:
 class TestPinnedEmulator:
     def test_the_first_matching_pin_answers(self) -> None:
         pins = (
-            Pin(tool="Contacts.GetContact", arguments={"properties": {"contact_id": {"const": "c-2"}}}, error="NotFound: no"),
+            Pin(tool="Contacts.GetContact", arguments={"contact_id": "c-2"}, error="NotFound: no"),
             Pin(tool="Contacts.GetContact", returns=ANNA),
             Pin(tool="Contacts.GetContact", error="NotFound: never reached"),
         )  # fmt: skip
@@ -106,7 +106,7 @@ class TestPinnedEmulator:
         assert (second.content, second.source) == (ANNA, "pinned")
 
     def test_a_call_without_a_matching_pin_is_passed_on(self) -> None:
-        pin = Pin(tool="Contacts.GetContact", arguments={"required": ["other"]}, returns=ANNA)
+        pin = Pin(tool="Contacts.GetContact", arguments={"schema": {"required": ["other"]}}, returns=ANNA)
         where = trajectory(pin)
         assert act(PinnedEmulator(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c"}).content == {
             "a": 1
