@@ -18,7 +18,7 @@ from urllib.parse import quote, quote_plus
 from pytest_toolemu.formats.credentials import REGISTRY, is_secret
 
 # Text that was shortened may end within a secret, so this beginning of a long one is replaced before an ellipsis.
-_BEGINNING: Final = 16
+_BEGINNING: Final = 8
 _CUT: Final = r"[^\s\"'<>\\]{0,200}?(?=…|\.\.\.|\\u2026|\Z)"
 
 

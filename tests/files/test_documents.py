@@ -86,7 +86,8 @@ def test_an_alias_bomb_is_refused_at_its_first_anchor() -> None:
 
 
 def test_deep_nesting_is_refused() -> None:
-    assert error_message("[" * 100_000) == "some.toolemu.yaml:1:61: nested deeper than 60 levels"
+    assert error_message("[" * 100) == "some.toolemu.yaml:1:61: nested deeper than 60 levels"
+    assert "nest" in error_message("[" * 100_000)  # libyaml may stop first
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:

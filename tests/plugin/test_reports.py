@@ -99,7 +99,7 @@ def test_commands_print_where_the_output_has_another_encoding(
     alone.run("--toolemu-agent=reference:safe", "-k", "anna")
     (record,) = alone.path.glob(".toolemu/2*/anna--*.json")
     monkeypatch.setenv("PYTHONIOENCODING", encoding)
-    for args, expected in ((["show", str(record)], "Shall I pay Anna?"), (["--help"], "Write toolkits and cases")):
+    for args, expected in ((["show", str(record)], "Shall I pay Anna?"), (["--help"], "Everyday")):
         command = [sys.executable, "-c", "from pytest_toolemu.cli import main; main()", *args]
         shown = subprocess.run(command, capture_output=True, text=True, encoding=encoding, check=False)
         assert shown.returncode == 0, shown.stderr
