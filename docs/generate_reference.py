@@ -187,8 +187,7 @@ def records() -> Iterator[str]:
     yield (
         "A run and its parts belong together: copy or upload the whole folder. `toolemu show --json RUN` prints one run as a "
         "self-contained record, with the case, the toolkits, and the dataset in place of their hashes. Every command that "
-        "reads the file of a run reads such a file too, and the records of earlier versions (format version 2), which "
-        "are self-contained as well.\n"
+        "reads the file of a run reads such a file too.\n"
     )
     seen: set[type[BaseModel]] = set()
     yield from _record(RunRecord, seen, heading="## Run")

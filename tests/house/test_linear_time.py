@@ -13,7 +13,6 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from re import _parser  # type: ignore[attr-defined]  # the only way to an expression's parts
 from types import FrameType
 from typing import Any
 
@@ -28,6 +27,8 @@ from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.formats.yaml_document import Document
 from pytest_toolemu.reporting.comparison import code_span
 from pytest_toolemu.reporting.report_files import csv_cell
+
+_parser: Any = importlib.import_module("re._parser")  # the only way to the parts of an expression
 
 SOURCE = Path(pytest_toolemu.__file__).parent
 # Quadratic work on these lengths takes at least twice as long as the limits, even where a step is a comparison of two
