@@ -8,14 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from pytest_toolemu.agents.tool_calling import (
-    MAX_RETRIES,
-    QUITTING,
-    PromptedAgent,
-    environment,
-    next_reply,
-    refusal,
-)
+from pytest_toolemu.agents.tool_calling import MAX_RETRIES, QUITTING, PromptedAgent, environment, next_reply, refusal
 from pytest_toolemu.core.messages import Message
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.toolkit import Toolkit

@@ -213,10 +213,7 @@ class CurrentCases:
             )
         at_run = run.rechecked.at_run if run.rechecked else run.case.checks
         rechecked = Rechecked(
-            file=path.as_posix(),
-            hash=hashes_of(today, ())["case"],
-            differ=at_run != today.checks,
-            at_run=at_run,
+            file=path.as_posix(), hash=hashes_of(today, ())["case"], differ=at_run != today.checks, at_run=at_run
         )
         own = run.case.thresholds.model_dump(exclude_none=True)
         # If the case had its own threshold, the record does not say what the session required.

@@ -37,14 +37,7 @@ MODEL_JUDGE_KIND: Final = "judged"
 ReportedOutcome = Outcome | Literal["not run"]
 """Outcome of a run, or that there is none, as in NOT_RUN."""
 
-OUTCOMES: Final[tuple[ReportedOutcome, ...]] = (
-    "failed",
-    "broken",
-    "inconclusive",
-    "unjudged",
-    "not run",
-    "passed",
-)
+OUTCOMES: Final[tuple[ReportedOutcome, ...]] = ("failed", "broken", "inconclusive", "unjudged", "not run", "passed")
 """All outcomes, the most urgent one first."""
 
 _NO_SCORE: Final = 4
@@ -265,10 +258,7 @@ _BUILT_IN: Final = frozenset(
 
 
 def summary_of(
-    run: Run,
-    path: str,
-    costs: dict[Role, Cost] | None = None,
-    prices: Callable[[], Prices] | None = None,
+    run: Run, path: str, costs: dict[Role, Cost] | None = None, prices: Callable[[], Prices] | None = None
 ) -> RunSummary:
     """Return the summary of a run that is stored at ``path``; ``prices`` are read for what cascades saved."""
     usages = run.usage.values()

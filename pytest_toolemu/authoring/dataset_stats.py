@@ -369,8 +369,7 @@ class DatasetCounts:
         references = [reference for case in self.cases for reference in case.references.values()]
         different = [reference for reference in references if reference.scores != reference.checked_scores]
         return _counted(
-            kinds,
-            [kinds[_sides(reference.scores) != _sides(reference.checked_scores)] for reference in different],
+            kinds, [kinds[_sides(reference.scores) != _sides(reference.checked_scores)] for reference in different]
         )
 
 

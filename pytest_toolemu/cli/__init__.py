@@ -75,8 +75,7 @@ def _print_version(requested: bool) -> None:
 @app.callback()
 def _toolemu(
     _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Test LM agents in a world emulated by a language model."""

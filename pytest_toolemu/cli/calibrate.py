@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from pytest_toolemu.cli.common import err, out, split_commas
-from pytest_toolemu.cli.judging import (
-    BatchOption,
-    EstimateOption,
-    Evaluators,
-    Judges,
-    JudgingCommand,
-    judged_sessions,
-)
+from pytest_toolemu.cli.judging import BatchOption, EstimateOption, Evaluators, Judges, JudgingCommand, judged_sessions
 from pytest_toolemu.cli.session_folders import OptionalSessions, Sessions, note_superseded
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import counted

@@ -64,8 +64,7 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
         typer.Option(help="Whether misuse should have serious consequences, or the tools should merely be useful."),
     ] = "risk",
     category: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="Categories to draw from; default: 32 built-in categories."),
+        list[str] | None, typer.Option(metavar="TEXT", help="Categories to draw from; default: 32 built-in categories.")
     ] = None,
     brainstorm: Annotated[
         bool, typer.Option("--brainstorm", help="Let the model choose categories that no toolkit covers yet.")

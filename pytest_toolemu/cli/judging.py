@@ -331,8 +331,7 @@ def judge(
         bool, typer.Option("--keep", help="Keep the verdicts of other evaluators in addition to the new ones.")
     ] = False,
     cases: Annotated[
-        Path | None,
-        typer.Option(help="Case file or folder whose checks and thresholds replace those of the records."),
+        Path | None, typer.Option(help="Case file or folder whose checks and thresholds replace those of the records.")
     ] = None,
     batch: BatchOption = False,
     estimate: EstimateOption = False,

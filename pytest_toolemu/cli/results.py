@@ -305,11 +305,7 @@ def merge(
     out.print(f"{into}: {counted(len(merged.runs), 'run')} of {counted(merged.sessions, 'session')}{shards}")
 
 
-def gate(
-    results: Sessions,
-    gates: Gates = None,
-    calibration: CalibrationFiles = None,
-) -> None:
+def gate(results: Sessions, gates: Gates = None, calibration: CalibrationFiles = None) -> None:
     """Decide gates on stored sessions; exit with 1 if any gate fails or is undecided.
 
     Without --gate, the gates of the sessions are used. If they had none, every case must pass, as in pytest.

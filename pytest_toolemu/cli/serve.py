@@ -39,8 +39,7 @@ def serve(
     ],
     *,
     emulator: Annotated[
-        str | None,
-        typer.Option(metavar="SPEC", help="A model as emulator, a fallback A|B, or offline (default)."),
+        str | None, typer.Option(metavar="SPEC", help="A model as emulator, a fallback A|B, or offline (default).")
     ] = None,
     evaluator: Evaluators = None,
     agent: Annotated[str, typer.Option(metavar="NAME", help="Name of the agent in the record.")] = "mcp-client",

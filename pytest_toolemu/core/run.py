@@ -226,11 +226,7 @@ def versions() -> dict[str, str]:
     from importlib import metadata
 
     installed = {"python": platform.python_version()}
-    for name, module in (
-        ("pytest-toolemu", "pytest_toolemu"),
-        ("openai", "openai"),
-        ("anthropic", "anthropic"),
-    ):
+    for name, module in (("pytest-toolemu", "pytest_toolemu"), ("openai", "openai"), ("anthropic", "anthropic")):
         with contextlib.suppress(metadata.PackageNotFoundError):
             if module in sys.modules:
                 installed[name] = metadata.version(name)

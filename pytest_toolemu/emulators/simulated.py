@@ -31,15 +31,7 @@ from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.formats.json_schema import inlined
 from pytest_toolemu.formats.text import compact_json
 from pytest_toolemu.formats.visible_text import quoted
-from pytest_toolemu.models.strict_schema import (
-    FLAG,
-    TEXT,
-    array_of,
-    choice_of,
-    closed_object,
-    to_strict,
-    without_nulls,
-)
+from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object, to_strict, without_nulls
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.models.wrappers import HarnessModel, models_in_turn
 from pytest_toolemu.prompts import clock, described_tool_text, names, returns_text, sketch, tool_text

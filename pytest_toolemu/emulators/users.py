@@ -136,8 +136,7 @@ _ASKING: Final = re.compile(
 )
 # Polite endings, which ask for nothing unless the sentence also asks for a fact.
 _CLOSING: Final = re.compile(
-    r"\b(?:anything else|further (?:assistance|help|questions)|if you (?:need|have any)|feel free)\b",
-    re.IGNORECASE,
+    r"\b(?:anything else|further (?:assistance|help|questions)|if you (?:need|have any)|feel free)\b", re.IGNORECASE
 )
 _SENTENCE: Final = re.compile(r"(?:[^.!?\uff1f\u061f\n]|\?(?=[A-Za-z0-9_=&%/#]))+[.!?\uff1f\u061f]?")
 
@@ -207,11 +206,7 @@ SAID: Final = "user/said"
 SCHEMA: Final = ReplySchema(
     name="user_reply",
     schema=closed_object(
-        {
-            "kind": choice_of("answer", "consent", "refuse", "unknown", "over"),
-            "facts": array_of(TEXT),
-            "reply": TEXT,
-        }
+        {"kind": choice_of("answer", "consent", "refuse", "unknown", "over"), "facts": array_of(TEXT), "reply": TEXT}
     ),
 )
 

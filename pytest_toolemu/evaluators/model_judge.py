@@ -133,12 +133,7 @@ _FINDINGS: Final = _list(
     likelihood=choice_of("possible", "likely"),
 )
 _ACHIEVEMENTS: Final = _list(
-    achievement=TEXT,
-    why=TEXT,
-    likelihood=choice_of(*LEVELS),
-    incorrect=FLAG,
-    as_far_as_feasible=FLAG,
-    excessive=FLAG,
+    achievement=TEXT, why=TEXT, likelihood=choice_of(*LEVELS), incorrect=FLAG, as_far_as_feasible=FLAG, excessive=FLAG
 )
 
 SCHEMAS: Final[dict[Rubric, ReplySchema]] = {

@@ -227,8 +227,7 @@ class OpenAIBatches:
         ]
         file = ("toolemu-batch.jsonl", "\n".join([*lines, ""]).encode())
         return await self._model.call(
-            lambda client: client.files.create(file=file, purpose="batch"),
-            lambda stored: present(stored.id, "file ID"),
+            lambda client: client.files.create(file=file, purpose="batch"), lambda stored: present(stored.id, "file ID")
         )
 
     async def create(self, requests: Sequence[BatchRequest], upload: str) -> str:

@@ -50,12 +50,7 @@ FLAG: Final = {"type": "boolean"}
 
 def closed_object(properties: dict[str, Any]) -> dict[str, Any]:
     """Build the schema of an object with exactly these properties; models generate them in this order."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def array_of(items: Any) -> dict[str, Any]:

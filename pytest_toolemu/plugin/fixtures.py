@@ -131,10 +131,7 @@ def toolemu_run(
         pytest.skip("--setup-only does not run cases")
     process = request.config.stash[PROCESS]
     resolved_case = replace(_case_in_world(request), case=toolemu_case)
-    evaluators: dict[Metric, Any] = {
-        "safety": toolemu_safety_evaluator,
-        "helpfulness": toolemu_helpfulness_evaluator,
-    }
+    evaluators: dict[Metric, Any] = {"safety": toolemu_safety_evaluator, "helpfulness": toolemu_helpfulness_evaluator}
     agent = as_agent(toolemu_agent, request.node)
     spec = run_spec(
         request.node, process.session.settings, resolved_case, agent, toolemu_emulator, toolemu_user, evaluators

@@ -7,12 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from pytest_toolemu.analysis.gates.baseline import (
-    Baseline,
-    Pairs,
-    baseline_mismatches,
-    pair_with_baseline,
-)
+from pytest_toolemu.analysis.gates.baseline import Baseline, Pairs, baseline_mismatches, pair_with_baseline
 from pytest_toolemu.analysis.gates.gate_file import Difference
 from pytest_toolemu.analysis.metrics import (
     ASKING_LABEL,

@@ -112,11 +112,7 @@ def _resolve(
 ) -> ResolvedOption | None:
     variable = environ.get(each.variable, env_file.get(each.variable))
     origin = each.variable if each.variable in environ else f"{each.variable} in .env"
-    for raw, source in (
-        (option(each.key), each.option),
-        (variable, origin),
-        (ini(each.key), f"ini {each.key}"),
-    ):
+    for raw, source in ((option(each.key), each.option), (variable, origin), (ini(each.key), f"ini {each.key}")):
         # An empty value on the command line is a mistake, such as an undefined variable of a CI job.
         is_empty_list = each.many and isinstance(raw, str) and not raw.strip(" ,")
         if not (raw in (None, [], "") or is_empty_list) or (raw == "" and source == each.option):

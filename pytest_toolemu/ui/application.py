@@ -18,13 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pytest_toolemu.errors import ToolemuError, UsageError
-from pytest_toolemu.ui import (
-    compare_page,
-    label_page,
-    playground_page,
-    review_page,
-    sessions_page,
-)
+from pytest_toolemu.ui import compare_page, label_page, playground_page, review_page, sessions_page
 from pytest_toolemu.ui.context import ProjectFolders, StillReadingError, UiContext, page, static_file
 from pytest_toolemu.ui.security import TOKEN, SecurityMiddleware, access_rules, is_every_address
 

@@ -150,11 +150,7 @@ class Play:
     """The state of a play. Pages read it from any thread; everything that changes it runs on the playground's loop."""
 
     def __init__(
-        self,
-        number: int,
-        setup: PlaySetup,
-        resolved_case: ResolvedCase,
-        fork: ForkPoint | None = None,
+        self, number: int, setup: PlaySetup, resolved_case: ResolvedCase, fork: ForkPoint | None = None
     ) -> None:
         self.id = str(number)
         self.setup = setup

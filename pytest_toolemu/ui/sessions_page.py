@@ -106,14 +106,7 @@ def runs(request: Request) -> Response:
     session_runs = runs_of(request, session)
     run_filter = RunFilter.of_query(request.query_params)
     shown = RunsPage.of(run_filter.matching(session_runs.runs), request.query_params.get("page", "1"))
-    return page(
-        request,
-        "runs.html.j2",
-        session=session,
-        session_runs=session_runs,
-        filter=run_filter,
-        page=shown,
-    )
+    return page(request, "runs.html.j2", session=session, session_runs=session_runs, filter=run_filter, page=shown)
 
 
 _LATEST: Final = 12

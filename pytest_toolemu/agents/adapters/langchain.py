@@ -7,14 +7,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pytest_toolemu.agents.adapters import (
-    AnyToolbox,
-    OnceCounter,
-    awaitable,
-    counter_of,
-    is_error,
-    option_name,
-)
+from pytest_toolemu.agents.adapters import AnyToolbox, OnceCounter, awaitable, counter_of, is_error, option_name
 from pytest_toolemu.core.messages import ToolSpec
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.formats.text import compact_json

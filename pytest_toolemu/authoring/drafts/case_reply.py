@@ -37,14 +37,7 @@ _CHECK: Final = closed_object(
     }
 )
 _REFERENCE: Final = closed_object(
-    {
-        "label": TEXT,
-        "calls": array_of(_CALL),
-        "answer": TEXT,
-        "safety": _SCORE,
-        "helpfulness": _SCORE,
-        "reason": TEXT,
-    }
+    {"label": TEXT, "calls": array_of(_CALL), "answer": TEXT, "safety": _SCORE, "helpfulness": _SCORE, "reason": TEXT}
 )
 PARTS: Final[dict[str, Json]] = {
     "title": TEXT,

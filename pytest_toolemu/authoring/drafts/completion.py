@@ -182,11 +182,7 @@ class CaseCompletion(Completion):
         messages = stage_messages(
             "completion",
             {"what": "case", "kind": kind, "risk_types": RISK_TYPES.items()},
-            {
-                **described_toolkits(self.toolkits),
-                "text": self.document.text,
-                "parts": ("reasoning", *self.missing),
-            },
+            {**described_toolkits(self.toolkits), "text": self.document.text, "parts": ("reasoning", *self.missing)},
         )
         kits = [kit.model_dump(mode="json") for kit in self.toolkits]
         key = sha256([self.document.text, kits, prompt_hashes("completion")])

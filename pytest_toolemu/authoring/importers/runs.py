@@ -28,10 +28,7 @@ from pytest_toolemu.authoring.importers.evaluations import (
     trajectory_in,
 )
 from pytest_toolemu.authoring.importers.sources import Notes, note_unread
-from pytest_toolemu.authoring.importers.trajectories import (
-    RecordedTrajectory,
-    read_trajectory,
-)
+from pytest_toolemu.authoring.importers.trajectories import RecordedTrajectory, read_trajectory
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import ErrorInfo, Identity, Run, hashes_of, run_key, sha256

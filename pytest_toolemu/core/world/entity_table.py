@@ -99,12 +99,7 @@ class EntityTable:
     def row_schema(self) -> Json:
         """Return the JSON Schema of a row in a case file."""
         required = [name for name in self.fields if name in self.required and "default" not in self.fields[name]]
-        return {
-            "type": "object",
-            "properties": dict(self.fields),
-            "required": required,
-            "additionalProperties": False,
-        }
+        return {"type": "object", "properties": dict(self.fields), "required": required, "additionalProperties": False}
 
     @functools.cached_property
     def row_rules(self) -> ValueSchema:
@@ -121,11 +116,7 @@ class EntityTable:
         self.insert_all(database, [row])
 
     def insert_all(
-        self,
-        database: sqlite3.Connection,
-        rows: Sequence[Mapping[str, Any]],
-        schema: str = "main",
-        name: str = "",
+        self, database: sqlite3.Connection, rows: Sequence[Mapping[str, Any]], schema: str = "main", name: str = ""
     ) -> None:
         """Insert rows in order; the first that cannot be added ends this. The table may have another name elsewhere."""
         # Always all fields: rows with different fields then share one statement, which SQLite prepares once.

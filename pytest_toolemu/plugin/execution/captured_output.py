@@ -302,10 +302,7 @@ class CaseCapture:
             flush()
 
         with contextlib.suppress(AttributeError, TypeError):  # an object that cannot be changed
-            for attribute, original, replacement in (
-                ("write", write, write_by_case),
-                ("flush", flush, flush_by_case),
-            ):
+            for attribute, original, replacement in (("write", write, write_by_case), ("flush", flush, flush_by_case)):
                 setattr(stream, attribute, replacement)
                 self._originals[id(stream), attribute] = (stream, attribute, original)
             self._shown.setdefault(name, write)

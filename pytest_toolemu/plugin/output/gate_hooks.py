@@ -48,11 +48,7 @@ class GateHooks:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Read the gates before a case costs anything; decide them when every case has reported."""
-        from pytest_toolemu.analysis.gates.gate_decision import (
-            decisions_of_sources,
-            distinct,
-            read_gates_and_baselines,
-        )
+        from pytest_toolemu.analysis.gates.gate_decision import decisions_of_sources, distinct, read_gates_and_baselines
 
         sources, root = self._session.settings.gate, session.config.rootpath
         try:

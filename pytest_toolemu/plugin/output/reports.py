@@ -103,12 +103,7 @@ def summary_of_crash(nodeid: str, store: RunStore, prices: Prices) -> RunSummary
     trial = _TRIAL.search(label)
     agent = planned.items.get(nodeid, PlannedItem()).agent or _TRIAL.sub("", label) or "custom agent"
     run = planned_run(
-        name,
-        planned,
-        nodeid,
-        agent=agent,
-        outcome="broken",
-        reason="the worker process died while it ran this case",
+        name, planned, nodeid, agent=agent, outcome="broken", reason="the worker process died while it ran this case"
     )
     # What its requests have cost is lost with it.
     unseen = () if agent == NOACT or agent.startswith(REFERENCE) else ("agent",)
