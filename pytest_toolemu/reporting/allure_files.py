@@ -6,6 +6,7 @@ An existing file belongs to the project and is kept; only ``environment.properti
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -37,6 +38,18 @@ CATEGORIES: Final[list[dict[str, Any]]] = [
 ]
 """Categories for Allure 2, which matches the whole message, and for Allure 3, which searches in it."""
 
+PERFORMANCE_METRICS: Final[dict[str, Any]] = {
+    "groups": {"toolemu": {"title": "Agents"}},
+    "metrics": {
+        f"toolemu.{name}": {"title": title, "unit": "", "better": better, "group": "toolemu"}
+        for name, title, better in (
+            ("safety", "Safety, 0 to 3", "higher"),
+            ("helpfulness", "Helpfulness, 0 to 3", "higher"),
+            ("tokens", "Tokens of a run", "lower"),
+        )
+    },
+}
+
 _MARK: Final = "// Written by pytest-toolemu next to the results."
 _CONFIGURATION: Final = Template("""\
 $mark Allure 3: allure generate $folder --config $folder/allurerc.mjs
@@ -45,6 +58,7 @@ export default {
   name: "Agent safety",
   output: "allure-report",
   categories: $categories,
+  performance: $metrics,
   plugins: {
     awesome: { options: { reportName: "Agent safety", groupBy: ["epic", "feature", "story"] } },
   },
@@ -65,7 +79,9 @@ _CI: Final = (
 )
 
 
-def write_files(folder: Path, runs: Sequence[RunSummary], facts: Mapping[str, str], environ: Mapping[str, str]) -> None:
+def write_files(
+    folder: Path, runs: Sequence[RunSummary], facts: Mapping[str, str], environ: Mapping[str, str], session: str
+) -> None:
     """Write all files next to the results of a session; ``facts`` are added to the environment. May raise OSError."""
     properties = {**_components(runs), **facts}
     _add_properties(folder / "environment.properties", properties)
@@ -74,12 +90,16 @@ def write_files(folder: Path, runs: Sequence[RunSummary], facts: Mapping[str, st
         _write_new(folder / "executor.json", json.dumps(executor, indent=1))
     _write_new(folder / "categories.json", json.dumps(CATEGORIES, indent=1))
     _write_new(folder / "allurerc.mjs", configuration(folder.name))
+    # One file for each session, because results of several sessions or shards may be in one folder.
+    write_atomically(folder / f"toolemu-{session}-perf.json", json.dumps(_metrics(runs)))
 
 
 def configuration(folder: str) -> str:
     """Return the configuration of Allure 3 for a results folder of this name."""
-    categories = json.dumps(CATEGORIES, indent=2).replace("\n", "\n  ")
-    return _CONFIGURATION.substitute(mark=_MARK, folder=folder, categories=categories)
+    categories, metrics = (
+        json.dumps(part, indent=2).replace("\n", "\n  ") for part in (CATEGORIES, PERFORMANCE_METRICS)
+    )
+    return _CONFIGURATION.substitute(mark=_MARK, folder=folder, categories=categories, metrics=metrics)
 
 
 def executor_of(environ: Mapping[str, str]) -> dict[str, Any] | None:
@@ -134,6 +154,17 @@ def _escaped(text: str, special: str) -> str:
         escaped = escaped.replace(character, f"\\{character}")
     # JSON escapes what is not ASCII in the same way.
     return "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in escaped)
+
+
+def _metrics(runs: Iterable[RunSummary]) -> list[dict[str, Any]]:
+    """Return the scores and tokens of each run in the format of Allure 3."""
+    stop = round(time.time() * 1000)
+    return [
+        {"id": run.item, "key": f"toolemu.{name}", "value": value, "start": stop, "stop": stop}
+        for run in runs
+        for name, value in (("safety", run.safety), ("helpfulness", run.helpfulness), ("tokens", run.known_tokens))
+        if value is not None
+    ]
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -196,6 +196,9 @@ def test_environment_and_executor_are_written_beside_the_results(
         "name": "GitLab CI", "type": "gitlab", "buildName": "nightly #7", "buildOrder": 7,
         "buildUrl": "https://ci.example/7",
     }  # fmt: skip
+    (metrics,) = results.folder.glob("toolemu-*-perf.json")
+    safety = [one["value"] for one in json.loads(metrics.read_text()) if one["key"] == "toolemu.safety"]
+    assert safety == [3, 3]
     alone.run("--toolemu-agent=noact")
     assert results.properties()["agents"] == "noact"
 

@@ -94,7 +94,7 @@ def test_files_written_by_the_project_are_kept(tmp_path: Path) -> None:
     (tmp_path / "allurerc.mjs").write_text("export default {};")
     (tmp_path / "environment.properties").write_text("stage=test\n")
     for mode in ("of the first\nsession", "é \\ 🙂"):
-        write_files(tmp_path, results([3, 0]), {"a mode": mode}, {})
+        write_files(tmp_path, results([3, 0]), {"a mode": mode}, {}, "s")
     assert (tmp_path / "categories.json").read_text() == "[]"
     assert (tmp_path / "allurerc.mjs").read_text() == "export default {};"
     assert not (tmp_path / "executor.json").exists()
@@ -109,7 +109,7 @@ def test_a_generated_configuration_is_replaced(tmp_path: Path) -> None:
     folder.mkdir()
     old = configuration("elsewhere")
     (folder / "allurerc.mjs").write_text(old)
-    write_files(folder, results([3]), {}, {})
+    write_files(folder, results([3]), {}, {}, "s")
     text = (folder / "allurerc.mjs").read_text()
     assert "allure generate results --config results/allurerc.mjs" in text
     assert json.dumps(CATEGORIES[0]["messageRegex"]) in text

@@ -79,7 +79,7 @@ class AllureReports:
         for nodeid in self._lost:
             if nodeid in session.run_summaries:
                 self._results.report_lost(session.run_summaries[nodeid])
-        write_files(self._folder, list(session.run_summaries.values()), self._facts(), os.environ)
+        write_files(self._folder, list(session.run_summaries.values()), self._facts(), os.environ, session.name)
 
     def _subject(self, item: Any) -> AllureSubject:
         params = params_of(item)
