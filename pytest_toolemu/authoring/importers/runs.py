@@ -77,7 +77,7 @@ def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), note
     toolkits = load_toolkits(folder)
     evaluation_files = [read_evaluations(path, len(lines), file.name) for path in evaluations]
     for evaluated in evaluation_files:
-        check_belonging(lines, evaluated)
+        check_belonging(lines, evaluated, toolkits.values(), notes)
         for line in evaluated.lines.values():
             note_unread(notes, "evaluation", line.record, MEMBERS, line.place)
     recording = _recording(lines)

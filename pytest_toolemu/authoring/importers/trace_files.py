@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -214,16 +214,25 @@ def _with_executions(events: list[TraceEvent], spans: list[Span]) -> list[TraceE
     """Return the events with what only the spans of executed tools say: results, errors, and calls of sub-agents."""
     waiting = Counter(event.call_id for event in events if event.kind == "call")
     waiting.subtract(event.call_id for event in events if event.kind == "result")
-    # Some instrumentations give spans no ID, or another one than the messages.
-    said = {event_keys([event])[0]: event.call_id for event in events if event.kind == "call"}
+    # Some instrumentations give spans no ID, or another one than the messages: each such span is one equal call.
+    traced = {str(span.attributes.get(_CALL_ID)) for span in spans if span.attributes.get(_CALL_ID)}
+    untraced: defaultdict[str, list[str]] = defaultdict(list)
+    for event in events:
+        if event.kind == "call" and event.call_id not in traced:
+            untraced[event_keys([event])[0]].append(event.call_id)
     added: list[TraceEvent] = []
     failed: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for call, *results in filter(None, (list(_execution_events(span.attributes)) for span in spans)):
         key = event_keys([call])[0]
-        call_id = call.call_id if call.call_id in waiting else said.get(key)
-        if call_id is None:
-            said[key] = call.call_id
-            added += [call, *results]
+        if call.call_id and call.call_id in waiting:
+            call_id = call.call_id
+        elif untraced[key]:
+            call_id = untraced[key].pop(0)
+        else:
+            if not call.call_id or (call.call_id, key) not in seen:
+                added += [call, *results]
+            seen.add((call.call_id, key))
             continue
         for result in results:
             if waiting[call_id] > 0:

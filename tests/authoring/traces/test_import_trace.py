@@ -247,6 +247,14 @@ class TestCompleteness:
         ]
         assert resolved_case.case.unlabeled["incident"].answer == "Done."
 
+    @pytest.mark.parametrize("said", [0, 1, 2])
+    def test_equal_calls_without_an_id_in_separate_spans_stay_separate(self, said: int, tmp_path: Path) -> None:
+        wipe = tool_span("wipe", "", {"all": True}, result="gone")
+        calls = [part("tool_call", id=str(number), name="wipe", arguments={"all": True}) for number in range(said)]
+        chat = chat_span(("user", [QUESTION_PART]), *([("assistant", calls)] if calls else []))
+        resolved_case = imported(tmp_path, sdk_spans([chat, wipe, wipe]))
+        assert calls_and_pins(resolved_case) == [("Shop.Wipe", {"all": True}, {"text": "gone"})] * 2
+
     @pytest.mark.parametrize("has_response", [False, True])
     def test_an_error_of_an_executed_tool_is_pinned(self, has_response: bool, tmp_path: Path) -> None:
         call = part("tool_call", id="1", name="wipe", arguments={})
