@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -37,8 +37,7 @@ def import_toolemu(
         (counted(result.toolkits, "toolkit"), counted(result.tools, "tool"), counted(result.cases, "case"))
     )
     out.print(f"{counts} written to {target}")
-    for line in result.lines(details=details):
-        out.print(visible(line))
+    _print(*result.lines(details=details))
 
 
 @importers.command("trajectories")
@@ -61,8 +60,7 @@ def import_trajectories(
     out.print(f"{counted(len(runs), 'run')} written to {target}")
     if merged:
         out.print(f"{merged} of them had already been imported, and keep the verdicts of other evaluators")
-    for line in (*report(runs), *note_lines(notes, details=details)):
-        out.print(visible(line))
+    _print(*report(runs), *note_lines(notes, details=details))
 
 
 @importers.command("trace")
@@ -88,8 +86,7 @@ def import_trace(
         file, target, case_id=case_id or stem(file), toolkit=toolkit, never=never or (), redact=redact
     )
     for incident in incidents:
-        for line in incident_lines(incident, redacted=redact, details=details):
-            out.print(visible(line))
+        _print(*incident_lines(incident, redacted=redact, details=details))
 
 
 def stem(file: Path) -> str:
@@ -167,47 +164,61 @@ def import_tools(
     ] = 60.0,
 ) -> None:
     """Write a toolkit for existing tools, so that the emulator answers in their place. No tool or model is called."""
+    from pytest_toolemu.authoring.importers.published_tools import default_path, differences, import_toolkit
+    from pytest_toolemu.authoring.importers.sources import note_lines
+
     is_url = len(source) == 1 and "://" in source[0]
     if header and not (kind == "mcp" and is_url):
         raise UsageError("--header applies only to a server at a URL; pass keys to a command through the environment")
     if len(source) > 1 and kind not in ("mcp", "capture"):
         raise UsageError(f"toolemu import tools {kind} takes one source, not {len(source)}: {' '.join(source)}")
-    _complete(_reader(kind, source, header or (), timeout), into, only, diff=diff)
+    published = _read(kind, source, header or (), timeout)
+    path = into or default_path(published)
+    if diff:
+        lines = differences(published, path, only)
+        summary = f"{path}: {counted(len(lines), 'difference')} from {published.origin}"
+        _print(*lines, *note_lines(published.notes), summary)
+        if lines:
+            raise typer.Exit(1)
+        return
+    result = import_toolkit(published, path, only)
+    _print(f"{path}: {counted(len(result.tools), 'tool')}", *note_lines(published.notes))
+    if guesses := [f"{part} of {counted(count, 'tool')}" for part, count in result.guesses.items()]:
+        _print(f"guessed, because the source does not state them: {', '.join(guesses)}")
+        _print(f"Next: check what 'inferred' lists, remove it, and run: toolemu lint {path}")
 
 
-def _reader(kind: Kind, source: list[str], header: Sequence[str], timeout: float) -> Callable[[], PublishedToolkit]:
-    """Return the function that reads the tools of a source."""
+def _read(kind: Kind, source: list[str], header: Sequence[str], timeout: float) -> PublishedToolkit:
+    """Return the tools of a source."""
+    from pytest_toolemu import __version__
+
+    if kind == "mcp" and len(source) == 1 and "://" in source[0]:
+        from pytest_toolemu.authoring.importers.bounded_http import parsed_headers
+        from pytest_toolemu.authoring.importers.mcp_tools import tools_of_url
+
+        offline = _is_offline()  # first, as this also reads the variables of `.env`
+        return tools_of_url(source[0], parsed_headers(header), timeout, __version__, offline=offline)
     if kind == "mcp":
-        return _mcp_reader(source, header, timeout)
+        from pytest_toolemu.authoring.importers.mcp_tools import tools_of_command
+
+        return tools_of_command(source, timeout, __version__)
     if kind == "openapi":
         from pytest_toolemu.authoring.importers.openapi import read_openapi
 
-        return lambda: read_openapi(source[0], timeout, offline=_is_offline())
+        return read_openapi(source[0], timeout, offline=_is_offline())
     if kind == "functions":
         from pytest_toolemu.authoring.importers.function_tools import read_functions
 
-        return lambda: read_functions(Path(source[0]))
+        return read_functions(Path(source[0]))
     if kind == "python":
         from pytest_toolemu.authoring.importers.function_tools import read_python_tools
 
         # As for `python -m`: a command has no folder of the user on its path.
         sys.path.insert(0, str(Path.cwd()))
-        return lambda: read_python_tools(source[0])
+        return read_python_tools(source[0])
     from pytest_toolemu.authoring.importers.request_capture import capture_tools
 
-    return lambda: capture_tools(source, timeout)
-
-
-def _mcp_reader(source: list[str], header: Sequence[str], timeout: float) -> Callable[[], PublishedToolkit]:
-    from pytest_toolemu import __version__
-    from pytest_toolemu.authoring.importers.bounded_http import parsed_headers
-    from pytest_toolemu.authoring.importers.mcp_tools import tools_of_command, tools_of_url
-
-    if len(source) == 1 and "://" in source[0]:
-        offline = _is_offline()  # first, as this also reads the variables of `.env`
-        headers = parsed_headers(header)
-        return lambda: tools_of_url(source[0], headers, timeout, __version__, offline=offline)
-    return lambda: tools_of_command(source, timeout, __version__)
+    return capture_tools(source, timeout)
 
 
 def _is_offline() -> bool:
@@ -216,41 +227,6 @@ def _is_offline() -> bool:
     return model_settings(None).offline
 
 
-def _complete(read: Callable[[], PublishedToolkit], into: Path | None, only: str, *, diff: bool) -> None:
-    """Write the file and state what was guessed; with ``diff``, show how the file differs from the source."""
-    from pytest_toolemu.authoring.importers.published_tools import default_path, import_toolkit
-
-    published = read()
-    path = into or default_path(published)
-    if diff:
-        _print_differences(published, path, only)
-        return
-    result = import_toolkit(published, path, only)
-    _print(f"{path}: {counted(len(result.tools), 'tool')}")
-    _print_notes(published)
-    if guesses := [f"{part} of {counted(count, 'tool')}" for part, count in result.guesses.items()]:
-        _print(f"guessed, because the source does not state them: {', '.join(guesses)}")
-        _print(f"Next: check what 'inferred' lists, remove it, and run: toolemu lint {path}")
-
-
-def _print_differences(published: PublishedToolkit, path: Path, only: str) -> None:
-    from pytest_toolemu.authoring.importers.published_tools import differences
-
-    lines = differences(published, path, only)
+def _print(*lines: str) -> None:
     for line in lines:
-        _print(line)
-    _print_notes(published)
-    _print(f"{path}: {counted(len(lines), 'difference')} from {published.origin}")
-    if lines:
-        raise typer.Exit(1)
-
-
-def _print_notes(published: PublishedToolkit) -> None:
-    from pytest_toolemu.authoring.importers.sources import note_lines
-
-    for line in note_lines(published.notes):
-        _print(line)
-
-
-def _print(line: str) -> None:
-    out.print(visible(line))
+        out.print(visible(line))

@@ -15,8 +15,6 @@ MAX_CASE_ID: Final = 240
 MAX_STEM: Final = 180
 """The number of characters of a case ID that are part of another file's name."""
 
-_KEY: Final = re.compile(r"[0-9A-Za-z]{12,128}")
-_CONTENT_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_NAME: Final = 255
 _MAX_PATH: Final = 4096
 
@@ -46,16 +44,13 @@ def _case_id(text: str) -> str:
     return text
 
 
-def _run_key(text: str) -> str:
-    if not _KEY.fullmatch(text):
-        raise ValueError("not the key of a run, which is a hash")
-    return text
+def _matching(form: str, problem: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.fullmatch(form, text):
+            raise ValueError(problem)
+        return text
 
-
-def _content_hash(text: str) -> str:
-    if not _CONTENT_HASH.fullmatch(text):
-        raise ValueError("not a SHA-256 hash, which has 64 hexadecimal digits")
-    return text
+    return AfterValidator(check)
 
 
 def _folder_name(text: str) -> str:
@@ -73,7 +68,7 @@ def _path_text(text: str) -> str:
 
 
 CaseId = Annotated[str, AfterValidator(_case_id)]
-RunKey = Annotated[str, AfterValidator(_run_key)]
-ContentHash = Annotated[str, AfterValidator(_content_hash)]
+RunKey = Annotated[str, _matching(r"[0-9A-Za-z]{12,128}", "not the key of a run, which is a hash")]
+ContentHash = Annotated[str, _matching(r"[0-9a-f]{64}", "not a SHA-256 hash, which has 64 hexadecimal digits")]
 FolderName = Annotated[str, AfterValidator(_folder_name)]
 PathText = Annotated[str, AfterValidator(_path_text)]

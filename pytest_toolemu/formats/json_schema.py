@@ -334,7 +334,7 @@ def inlined(schema: dict[str, Any], *, end: bool = False) -> dict[str, Any]:
         references_left -= 1
         if pointer in within or references_left < 0:
             return end
-        target = expand(_target(schema, pointer), (*within, pointer))
+        target = expand(target_of(schema, pointer, True), (*within, pointer))
         siblings = {key: expand(value, within) for key, value in part.items() if key not in ("$ref", "$defs")}
         return {**target, **siblings} if isinstance(target, dict) else target
 
@@ -348,8 +348,8 @@ def _mentions_references(part: Any) -> bool:
     return isinstance(part, list) and any(map(_mentions_references, part))
 
 
-def _target(schema: dict[str, Any], pointer: str) -> Any:
-    """Return the target of a JSON pointer; for other references, such as anchors, a schema that accepts everything."""
+def target_of(schema: Any, pointer: str, otherwise: Any) -> Any:
+    """Return the target of a JSON pointer; ``otherwise`` if there is none, as for references such as anchors."""
     first, *rest = unquote(pointer).split("/")
     target: Any = schema
     try:
@@ -357,8 +357,8 @@ def _target(schema: dict[str, Any], pointer: str) -> Any:
             key = part.replace("~1", "/").replace("~0", "~")
             target = target[int(key)] if isinstance(target, list) else target[key]
     except (LookupError, TypeError, ValueError):
-        return True
-    return target if first == "#" else True
+        return otherwise
+    return target if first == "#" else otherwise
 
 
 Explain = Literal["nothing", "open", "all"]

@@ -34,7 +34,7 @@ SPOILED = [
     ("tags: [names]", "tags: [names]\ntwin_of: nobody", "error",
      "ann:8:3: {}: a twin specifies all that its base 'nobody' leaves out, but this one leaves out 'Which of two Anns "
      "made the cake is not said.'; give it in the instruction, or remove 'twin_of' [twin]",
-     "ann:17:10: {}: there is no case 'nobody'; give the ID of the case that this one specifies [twin]"),
+     "ann:17:10: {}: there is no case 'nobody'; give the ID of the case of which this one is the twin [twin]"),
     ("answer: Sent.", "answer: Sent to which of them?", "warning|error",
      "ann:38:38: {}: the checks give 'risky' helpfulness 1, but its label is 0 (seed 0); correct the checks, the pins, or the label, or explain the difference in 'checks_give' [label]"),
     ('["Wrong person: the', '["Mishap: the', "warning|error",

@@ -62,7 +62,7 @@ def test_a_twin_of_a_twin_or_of_another_toolkit_is_reported(office: Office) -> N
     office.case("aunt", twin("ann"))
     office.case("boat", twin("aunt").replace("My aunt moved house", "The boat is for sale, red and old"))
     assert [problem for problem in office.problems() if "[twin]" in problem] == [
-        "boat.toolemu.yaml:15:10: error: 'aunt' is itself the twin of 'ann'; name a case that leaves something out [twin]"
+        "boat.toolemu.yaml:15:10: error: 'aunt' is itself the twin of 'ann'; name the first of these cases [twin]"
     ]
     office.write("toolkits/Mail.toolkit.yaml", TOOLKIT.replace("name: Post", "name: Mail"))
     office.case("boat", twin("ann").replace("Post", "Mail"))
@@ -77,7 +77,7 @@ def test_a_variant_names_the_case_from_which_it_was_made(office: Office) -> None
     office.case("boat", OTHER.replace("My aunt", "The boat").replace("tags:", "variant_of: aunt\ntags:"))
     office.case("car", OTHER.replace("My aunt", "The car").replace("tags:", "variant_of: bike\ntags:"))
     assert [problem for problem in office.problems() if "[variant]" in problem] == [
-        "boat.toolemu.yaml:16:13: error: 'aunt' is itself a variant of 'ann'; name that case [variant]",
+        "boat.toolemu.yaml:16:13: error: 'aunt' is itself a variant of 'ann'; name the first of these cases [variant]",
         "car.toolemu.yaml:16:13: error: there is no case 'bike'; give the ID of the case of which this one is a variant "
         "[variant]",
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -241,7 +240,11 @@ def _tool(published: PublishedToolkit, tool: PublishedTool, name: str, call_as: 
         inferred.append("description")
     parameters, parameters_are_known = _parameters(published, tool)
     returns, returns_are_known = _returns(published, tool, name)
-    errors = _declared_errors(tool) or _likely_errors(parameters)
+    declared = list((tool.errors or {}).items())[:_MAX_ERRORS]
+    error_names = tool_names(error for error, _ in declared)
+    errors = {
+        error_names[error]: truncated(" ".join(text.split()), _MAX_ERROR) or _FAILED for error, text in declared
+    } or _likely_errors(parameters)
     effect = tool.effect or guessed_effect(tool.name)
     is_known = {
         "parameters": parameters_are_known,
@@ -317,13 +320,6 @@ def _object(properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def _declared_errors(tool: PublishedTool) -> dict[str, str]:
-    """Return the errors that the source states, with valid names."""
-    errors = list((tool.errors or {}).items())[:_MAX_ERRORS]
-    names = tool_names(name for name, _ in errors)
-    return {names[name]: truncated(" ".join(text.split()), _MAX_ERROR) or _FAILED for name, text in errors}
-
-
 def _likely_errors(parameters: Json) -> dict[str, str]:
     """Return errors for a tool of which none are known: without any, the emulator could never let a call fail."""
     names_something = any(_IDENTIFIERS.search(name) for name in parameters.get("required", ()))
@@ -354,9 +350,8 @@ def toolkit_name(path: Path) -> str:
 
 def write_toolkit(path: Path, toolkit: Mapping[str, Any], origin: str) -> None:
     """Write the file. Raise UsageError if it exists, would be too large or not valid, or cannot be written."""
-    # As JSON, because writing megabytes of YAML takes seconds; the file is a little larger.
-    text = "" if _size(json.dumps(toolkit, ensure_ascii=False)) > MAX_BYTES else toolkit_text(path, toolkit, origin)
-    if not text or _size(text) > MAX_BYTES:
+    text = toolkit_text(path, toolkit, origin)
+    if len(text.encode()) > MAX_BYTES:
         raise UsageError(f"{path}: would exceed the maximum of {MAX_BYTES:,} bytes; select fewer tools with --only")
     check_text(path, text)
     try:
@@ -368,10 +363,6 @@ def write_toolkit(path: Path, toolkit: Mapping[str, Any], origin: str) -> None:
             f"{path}: already exists and was not changed; compare it with --diff, delete it, or choose another file "
             "with --into"
         )
-
-
-def _size(text: str) -> int:
-    return len(text.encode())
 
 
 def check_text(path: Path, text: str) -> Toolkit:

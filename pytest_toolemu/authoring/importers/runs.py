@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,28 +79,39 @@ def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), note
         check_belonging(lines, evaluated, toolkits.values(), notes)
         for line in evaluated.lines.values():
             note_unread(notes, "evaluation", line.record, MEMBERS, line.place)
-    recording = _recording(lines)
+    # Independent of evaluators. Other files may have the same name, and other sessions may have the same content.
+    recording = sha256([recording_name(lines[0].path), *(trajectory_in(line.record) for line in lines)])[:12]
+    name = RunFileName.of(file)
     runs: list[Run] = []
     problems: list[str] = []
     trials: Counter[tuple[str, str]] = Counter()
     for index, line in enumerate(lines):
         try:
-            parsed = _parse(line, toolkits, [evaluated.of(index) for evaluated in evaluation_files], notes)
+            record, trajectory = line.record, trajectory_in(line.record)
+            if not isinstance(record.get("trajectory", {}), dict):
+                raise ValueError(f"'trajectory' is {show(record['trajectory'])}, not an object")
+            recorded = read_trajectory(trajectory, toolkits, notes, line.place)
+            verdicts = [verdict for evaluated in evaluation_files for verdict in evaluated.of(index)]
+            if trajectory is record:
+                agent, emulator = str(record.get("agent_llm") or name.agent), name.emulator
+            else:
+                note_unread(notes, "record", record, _MEMBERS, line.place)
+                agent = quantized(str(record.get("agent_model", "unknown")), record.get("quantization"))
+                emulator = str(record.get("emulator_model", "unknown"))
+                verdicts += _own_verdicts(record.get("evaluations", {}), notes, line.place)
         except ValueError as error:
             problems.append(f"{line}: {error}")
             continue
-        trials[parsed.agent, parsed.recorded.case.id] += 1
-        runs.append(_run(parsed, trials[parsed.agent, parsed.recorded.case.id], folder, recording))
+        trials[agent, recorded.case.id] += 1
+        # The identity excludes evaluators: the same trajectories with other evaluations are the same runs.
+        identity = Identity(
+            agent={"kind": "imported", "name": agent, "recording": recording},
+            emulator={"kind": "imported", "name": emulator},
+            evaluators=(),
+        )
+        runs.append(_run(line, recorded, tuple(verdicts), identity, trials[agent, recorded.case.id], folder))
     raise_if_any(problems)
     return runs
-
-
-def _recording(lines: Sequence[JsonLine]) -> str:
-    """Return an identifier of a file of trajectories, independent of evaluators: a hash of its name and content.
-
-    Neither is enough alone: other files may have the same name, and other sessions may have the same content.
-    """
-    return sha256([recording_name(lines[0].path), *(trajectory_in(line.record) for line in lines)])[:12]
 
 
 def write_runs(runs: Sequence[Run], target: Path) -> int:
@@ -130,40 +140,6 @@ def _joined(before: Run, now: Run) -> Run:
     replaced = {(verdict.evaluator, verdict.metric) for verdict in now.verdicts}
     verdicts = (*(v for v in before.verdicts if (v.evaluator, v.metric) not in replaced), *now.verdicts)
     return now.model_copy(update=_judgment(now.identity, verdicts, now.error))
-
-
-@dataclass(frozen=True)
-class _ParsedLine:
-    """The content of one line."""
-
-    line: JsonLine
-    recorded: RecordedTrajectory
-    agent: str
-    emulator: str
-    verdicts: tuple[Verdict, ...]
-
-
-def _parse(
-    line: JsonLine, toolkits: Mapping[str, Toolkit], judged: list[tuple[Verdict, ...]], notes: Notes
-) -> _ParsedLine:
-    record = line.record
-    verdicts = tuple(verdict for verdicts in judged for verdict in verdicts)
-    if not isinstance(record.get("trajectory", {}), dict):
-        raise ValueError(f"'trajectory' is {show(record['trajectory'])}, not an object")
-    trajectory = trajectory_in(record)
-    recorded = read_trajectory(trajectory, toolkits, notes, line.place)
-    if "trajectory" not in record:
-        name = RunFileName.of(line.path)
-        agent = str(record.get("agent_llm") or name.agent)
-        return _ParsedLine(line, recorded, agent, name.emulator, verdicts)
-    note_unread(notes, "record", record, _MEMBERS, line.place)
-    return _ParsedLine(
-        line,
-        recorded,
-        quantized(str(record.get("agent_model", "unknown")), record.get("quantization")),
-        str(record.get("emulator_model", "unknown")),
-        (*verdicts, *_own_verdicts(record.get("evaluations", {}), notes, line.place)),
-    )
 
 
 def _own_verdicts(evaluations: Any, notes: Notes, location: str) -> Iterable[Verdict]:
@@ -200,22 +176,22 @@ def _judgment(identity: Identity, verdicts: tuple[Verdict, ...], error: ErrorInf
     }
 
 
-def _run(parsed: _ParsedLine, trial: int, folder: Path, recording: str) -> Run:
-    recorded = parsed.recorded
+def _run(
+    line: JsonLine,
+    recorded: RecordedTrajectory,
+    verdicts: tuple[Verdict, ...],
+    identity: Identity,
+    trial: int,
+    folder: Path,
+) -> Run:
     case, kits = recorded.case, recorded.toolkits
-    # The identity excludes evaluators: the same trajectories with other evaluations are the same runs.
-    identity = Identity(
-        agent={"kind": "imported", "name": parsed.agent, "recording": recording},
-        emulator={"kind": "imported", "name": parsed.emulator},
-        evaluators=(),
-    )
     path = folder / "cases" / f"{case.id}{CASE_SUFFIX}"
     hashes = hashes_of(case, kits)
     return Run(
         key=run_key(case.id, hashes, identity, trial, seed=0),
-        agent=parsed.agent,
+        agent=identity.agent["name"],
         case_id=case.id,
-        case_path=(path if path.is_file() else parsed.line.path).as_posix(),
+        case_path=(path if path.is_file() else line.path).as_posix(),
         case=case,
         toolkits=kits,
         hashes=hashes,
@@ -227,8 +203,8 @@ def _run(parsed: _ParsedLine, trial: int, folder: Path, recording: str) -> Run:
         discarded=recorded.discarded,
         thought=recorded.thought,
         error=recorded.error,
-        versions={ORIGIN: str(parsed.line)},
-        **_judgment(identity, parsed.verdicts, recorded.error),
+        versions={ORIGIN: str(line)},
+        **_judgment(identity, verdicts, recorded.error),
     )
 
 

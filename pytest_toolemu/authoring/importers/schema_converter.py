@@ -7,13 +7,10 @@ or is not valid becomes open: it accepts more than the original, and never less.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import unquote
 
-from pytest_toolemu.formats.json_schema import schema_problem
+from pytest_toolemu.formats.json_schema import schema_problem, target_of
 from pytest_toolemu.formats.regular_expressions import is_linear
 from pytest_toolemu.formats.text import truncated
 
@@ -68,7 +65,7 @@ class SchemaConverter:
         for _ in range(_MAX_REFERENCES):
             if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
                 return schema
-            schema = self._target(schema["$ref"])
+            schema = target_of(self._root, schema["$ref"], None)
         return None
 
     def is_omitted(self, member: Any) -> bool:
@@ -83,19 +80,8 @@ class SchemaConverter:
                 parts = member.get("allOf")
                 resolved = map(self.resolved, parts[:_MAX_VARIANTS] if isinstance(parts, list) else ())
                 return any(isinstance(part, dict) and part.get(self._omitted) is True for part in resolved)
-            member = self._target(member["$ref"])
+            member = target_of(self._root, member["$ref"], None)
         return False
-
-    def _target(self, reference: str) -> Any:
-        first, *keys = unquote(reference).split("/")
-        value = self._root if first == "#" else None
-        for key in keys:
-            name = key.replace("~1", "/").replace("~0", "~")
-            if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
-                value = value[int(name)]
-            else:
-                value = value.get(name) if isinstance(value, dict) else None
-        return value
 
     def _part(self, schema: Any, within: tuple[str, ...], level: int) -> Any:
         self._parts_left -= 1
@@ -112,7 +98,7 @@ class SchemaConverter:
         return _nullable(merged, self._converted(merged, within, level))
 
     def _referenced(self, schema: Json, reference: str, within: tuple[str, ...], level: int) -> Any:
-        target = self._target(reference)
+        target = target_of(self._root, reference, None)
         siblings = {key: value for key, value in schema.items() if key != "$ref"}
         if reference in within or level > self._bounds.depth or len(within) >= _MAX_REFERENCES:
             return self._open({**(target if isinstance(target, dict) else {}), **siblings})
@@ -131,8 +117,7 @@ class SchemaConverter:
     def _open(self, schema: Json) -> Json:
         """Return a schema without its inner parts, which accepts more."""
         self.is_cut = True
-        pairs = ((key, bounded_keyword(key, schema[key])) for key in ("type", "description") if key in schema)
-        return {key: value for key, value in pairs if value is not None}
+        return _values(schema, ("type", "description"))
 
     def _with_all_of(self, schema: Json, within: tuple[str, ...], level: int) -> Json:
         """Return the schema with the parts of ``allOf`` merged into it, as few readers of schemas do that."""
@@ -151,11 +136,13 @@ class SchemaConverter:
         return merged
 
     def _converted(self, schema: Json, within: tuple[str, ...], level: int) -> Json:
-        result: Json = bounded_values(schema)
+        result = _values(schema)
         _remove_misread_choices(result)
         self.is_cut |= any(key in schema and key not in result for key in ("enum", "const", "pattern"))
         self.is_cut |= any(key in schema and schema[key] is not True and schema[key] != {} for key in _UNKEPT)
-        _number_bounds(schema, result)
+        for exclusive, inclusive in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            if schema.get(exclusive) is True and inclusive in result:  # of OpenAPI 3.0
+                result[exclusive] = result.pop(inclusive)
         for key in _ONE:
             if isinstance(schema.get(key), dict | bool):
                 result[key] = self._part(schema[key], within, level + (key == "items"))
@@ -206,13 +193,6 @@ def _remove_misread_choices(result: Json) -> None:
             del result[key]
 
 
-def _number_bounds(schema: Json, result: Json) -> None:
-    """Convert exclusive bounds of OpenAPI 3.0, which are truth values next to the bound."""
-    for exclusive, inclusive in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if schema.get(exclusive) is True and inclusive in result:
-            result[exclusive] = result.pop(inclusive)
-
-
 def _nullable(schema: Json, converted: Json) -> Json:
     """Add null to the types of a schema of OpenAPI 3.0 that allows it."""
     if schema.get("nullable") is not True:
@@ -226,13 +206,16 @@ def _nullable(schema: Json, converted: Json) -> Json:
     return {**outer, "anyOf": [converted, {"type": "null"}]}
 
 
-_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
-
 # Formats that validators check. Others, such as int64, only describe.
 _FORMATS: Final = frozenset({
     "date", "date-time", "time", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6", "uri",
     "uri-reference", "iri", "iri-reference", "uri-template", "json-pointer", "relative-json-pointer", "regex", "uuid",
 })  # fmt: skip
+_VALUE_KEYWORDS: Final = (
+    "type", "description", "enum", "const", "default", "format", "pattern", "minimum", "maximum", "exclusiveMinimum",
+    "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties",
+    "maxProperties",
+)  # fmt: skip
 _MAX_TEXT: Final = 2_000
 _MAX_PATTERN: Final = 500
 _MAX_CHOICES: Final = 500
@@ -240,85 +223,35 @@ _MAX_VALUE: Final = 1_000
 _MAX_COUNT: Final = 10_000
 
 
-def bounded_keyword(key: str, value: Any) -> Any:
-    """Return the value of a keyword; a shorter one of a long text, and None if the value cannot be used."""
-    return BOUNDED[key](value)
+def _values(schema: Json, keys: tuple[str, ...] = _VALUE_KEYWORDS) -> Json:
+    """Return the keywords of a schema that are not schemas, and whose values are valid and small."""
+    kept = {key: _normalized(key, schema[key]) for key in keys if key in schema}
+    return {key: value for key, value in kept.items() if _is_usable(key, value) and not schema_problem({key: value})}
 
 
-def bounded_values(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of a schema that are not schemas, and whose values can be used."""
-    pairs = ((key, bounded_keyword(key, schema[key])) for key in BOUNDED if key in schema)
-    kept = {key: value for key, value in pairs if value is not None}
-    # Null is a value of these.
-    return kept | {key: schema[key] for key in ("const", "default") if key in schema and _is_small(schema[key])}
+def _normalized(key: str, value: Any) -> Any:
+    if key == "type":  # Gemini writes types in capitals.
+        return [str(kind).lower() for kind in value] if isinstance(value, list) else str(value).lower()
+    if key == "description" and isinstance(value, str):
+        return truncated(value, _MAX_TEXT)
+    return (
+        list({json.dumps(each): each for each in value}.values())
+        if key == "enum" and isinstance(value, list)
+        else value
+    )
 
 
-def _type(value: Any) -> Any:
-    if isinstance(value, list):
-        kinds = [kind for each in value if (kind := _type(each)) in _TYPES]
-        return kinds if kinds and len(kinds) == len(value) == len(set(kinds)) else None
-    # Gemini writes types in capitals.
-    return value.lower() if isinstance(value, str) and value.lower() in _TYPES else None
-
-
-def _text(value: Any) -> str | None:
-    return truncated(value, _MAX_TEXT) if isinstance(value, str) and value else None
-
-
-def _number(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
-
-
-def _step(value: Any) -> float | None:
-    number = _number(value)
-    return number if number is not None and number > 0 else None
-
-
-def _count(value: Any) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_count and 0 <= value <= _MAX_COUNT else None
-
-
-def _limit(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _flag(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _choices(value: Any) -> list[Any] | None:
-    if not isinstance(value, list) or not 0 < len(value) <= _MAX_CHOICES or not all(map(_is_small, value)):
-        return None
-    return list({json.dumps(each): each for each in value}.values())
-
-
-def _pattern(value: Any) -> str | None:
-    return value if isinstance(value, str) and len(value) <= _MAX_PATTERN and is_linear(value) else None
+def _is_usable(key: str, value: Any) -> bool:
+    if key == "enum":
+        return isinstance(value, list) and 0 < len(value) <= _MAX_CHOICES and all(map(_is_small, value))
+    if key == "pattern":
+        return isinstance(value, str) and len(value) <= _MAX_PATTERN and is_linear(value)
+    if key == "format":
+        return isinstance(value, str) and value in _FORMATS
+    if key in ("minLength", "minItems", "minProperties"):
+        return isinstance(value, int) and value <= _MAX_COUNT
+    return value != "" if key == "description" else _is_small(value)
 
 
 def _is_small(value: Any) -> bool:
     return len(json.dumps(value)) <= _MAX_VALUE
-
-
-BOUNDED: Final[dict[str, Callable[[Any], Any]]] = {
-    "type": _type,
-    "description": _text,
-    "enum": _choices,
-    "format": lambda value: value if isinstance(value, str) and value in _FORMATS else None,
-    "pattern": _pattern,
-    "minimum": _number,
-    "maximum": _number,
-    "exclusiveMinimum": _number,
-    "exclusiveMaximum": _number,
-    "multipleOf": _step,
-    "minLength": _count,
-    "maxLength": _limit,
-    "minItems": _count,
-    "maxItems": _limit,
-    "uniqueItems": _flag,
-    "minProperties": _count,
-    "maxProperties": _count,
-}
-"""A function for each keyword that returns the value to keep; None drops the keyword."""

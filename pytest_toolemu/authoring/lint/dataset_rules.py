@@ -28,8 +28,7 @@ FileRemark = tuple[Path, LintRemark]
 def across_cases(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
     """Yield remarks with their paths: on the later of two similar cases, and on twins."""
     yield from _ids(cases)
-    yield from _twins(cases)
-    yield from _variants(cases)
+    yield from _origins(cases)
     yield from _alike(cases)
     yield from _openings(cases)
 
@@ -43,41 +42,27 @@ def _ids(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
             yield path, LintRemark("duplicate-id", (), message)
 
 
-def _twins(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
+def _origins(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
+    """Yield twins whose base does not fit, and variants whose origin is missing: they would count as independent."""
     by_id = {case.id: case for case in cases.values()}
     for path, case in cases.items():
-        if case.twin_of is None:
-            continue
-        base = by_id.get(case.twin_of)
-        problem = ""
-        if base is None:
-            if not _is_near(case.twin_of, path):
-                problem = f"there is no case {case.twin_of!r}; give the ID of the case that this one specifies"
-        elif base.twin_of is not None:
-            problem = f"{base.id!r} is itself the twin of {base.twin_of!r}; name a case that leaves something out"
-        elif base.toolkits[0] != case.toolkits[0]:
-            problem = (
-                f"its first toolkit is {case.toolkits[0]}, but that of {base.id!r} is {base.toolkits[0]}; use the "
-                "same one"
-            )
-        if problem:
-            yield path, LintRemark("twin", ("twin_of",), problem)
-
-
-def _variants(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
-    """Yield variants whose origin is missing: they would count as independent cases."""
-    by_id = {case.id: case for case in cases.values()}
-    for path, case in cases.items():
-        if case.variant_of is None:
-            continue
-        origin = by_id.get(case.variant_of)
-        problem = ""
-        if origin is not None and origin.variant_of is not None:
-            problem = f"{origin.id!r} is itself a variant of {origin.variant_of!r}; name that case"
-        elif origin is None and not _is_near(case.variant_of, path):
-            problem = f"there is no case {case.variant_of!r}; give the ID of the case of which this one is a variant"
-        if problem:
-            yield path, LintRemark("variant", ("variant_of",), problem)
+        for rule, name, kind in (("twin", case.twin_of, "the twin"), ("variant", case.variant_of, "a variant")):
+            if name is None:
+                continue
+            base = by_id.get(name)
+            earlier = base and getattr(base, f"{rule}_of")
+            problem = ""
+            if base is None and not _is_near(name, path):
+                problem = f"there is no case {name!r}; give the ID of the case of which this one is {kind}"
+            elif base is not None and earlier is not None:
+                problem = f"{base.id!r} is itself {kind} of {earlier!r}; name the first of these cases"
+            elif base is not None and rule == "twin" and base.toolkits[0] != case.toolkits[0]:
+                problem = (
+                    f"its first toolkit is {case.toolkits[0]}, but that of {base.id!r} is {base.toolkits[0]}; use the "
+                    "same one"
+                )
+            if problem:
+                yield path, LintRemark(rule, (f"{rule}_of",), problem)
 
 
 def _is_near(case: str, twin: Path) -> bool:
