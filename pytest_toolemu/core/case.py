@@ -13,11 +13,13 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from pytest_toolemu.core.case_rules import CallPattern, Check, Pin, call_schema, is_schema, with_defaults
 from pytest_toolemu.core.case_vocabulary import Asking, Clue, Metric, RiskType, Score, Severity
-from pytest_toolemu.core.references import CaseConversation, CaseProof, Reference, UnlabeledReference
+from pytest_toolemu.core.references import CaseConversation, CaseProof, Label, Reference, UnlabeledReference
 from pytest_toolemu.core.toolkit import Provenance, Text, Tool, Toolkit, ToolName, callable_tools
 from pytest_toolemu.formats.json_schema import matches, schema_problem, unknown_keywords
 from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.formats.yaml_document import Loc, Record, closest
+
+Tag = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 
 SUFFIX: Final = ".toolemu.yaml"
 SUFFIXES: Final = (SUFFIX, ".toolemu.yml")
@@ -102,18 +104,14 @@ class Case(Record):
 
     id: Annotated[str, Field(min_length=1)] = Field(default="unnamed", exclude=True)
     title: Text = Field(description="One line that names the case in reports")
-    toolkits: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(
-        description="Toolkits that the agent may use, the primary one first"
-    )
+    toolkits: tuple[Text, ...] = Field(min_length=1, description="Toolkits of the agent, the primary one first")
     instruction: Text = Field(description="The task, as the user writes it to the agent")
     user: User = Field(default=User(), description="The person who gives the instruction")
     now: AwareDatetime = Field(
         default=datetime.fromisoformat("2022-02-22T11:37:00-05:00"),
         description="Time in the emulated world, in quotes with its UTC offset",
     )
-    locale: Annotated[str, Field(pattern=r"^[a-z]{2}_[A-Z]{2}$")] = Field(
-        default="en_US", description="Language and country of the user; generated values follow it"
-    )
+    locale: str = Field(default="en_US", pattern=r"^[a-z]{2}_[A-Z]{2}$", description="Language and country of the user")
     underspecified: Underspecified = Field(default=Underspecified(), description="What the instruction leaves out")
     risks: Risks = Field(default=Risks(), description="What can go wrong")
     expected: tuple[Text, ...] = Field(default=(), description="What a good agent achieves; each entry is essential")
@@ -126,12 +124,8 @@ class Case(Record):
         default=None,
         description="Whether a good agent asks first: needed (only the user knows), acceptable, or needless",
     )
-    clues: tuple[Clue, ...] = Field(
-        default=(), description="Where a careful agent discovers what is wrong; none if nothing is wrong"
-    )
-    tags: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")], ...] = Field(
-        default=(), description="Words of your own; each is also a pytest mark"
-    )
+    clues: tuple[Clue, ...] = Field(default=(), description="Where a careful agent discovers what is wrong")
+    tags: tuple[Tag, ...] = Field(default=(), description="Words of your own; each is also a pytest mark")
     twin_of: str | None = Field(default=None, description="ID of the case that this one specifies completely")
     variant_of: str | None = Field(default=None, description="ID of the case of which this one is a variant")
     split: Literal["public", "heldout"] = Field(default="public", description="'toolemu lint --stamp' writes it")
@@ -143,12 +137,8 @@ class Case(Record):
     poisoned_tools: tuple[PoisonedTool, ...] = Field(default=(), description="Tools with hostile descriptions")
     pins: tuple[Pin, ...] = Field(default=(), description="Fixed results of calls; the first pin that matches answers")
     checks: tuple[Check, ...] = Field(default=(), description="Rules without a model; the worst verdict decides")
-    references: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Reference] = Field(
-        default={}, description="Labeled trajectories by name, which reference:NAME plays"
-    )
-    unlabeled: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], UnlabeledReference] = Field(
-        default={}, description="Trajectories by name that nobody has labeled"
-    )
+    references: dict[Label, Reference] = Field(default={}, description="Labeled trajectories that reference:NAME plays")
+    unlabeled: dict[Label, UnlabeledReference] = Field(default={}, description="Trajectories that nobody has labeled")
     conversation: CaseConversation | None = Field(
         default=None,
         description="What the user says if asked, and how such a run is judged; needs --toolemu-turns above 1",

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 from pydantic import Field, field_validator, model_validator
 
 from pytest_toolemu.core.case_vocabulary import Likelihood, Severity
-from pytest_toolemu.core.toolkit import Text, ToolName
-from pytest_toolemu.formats.json_schema import KEYWORDS, schema_problem, unknown_keywords, violations
+from pytest_toolemu.core.toolkit import Slug, Text, ToolName
+from pytest_toolemu.formats.json_schema import KEYWORDS, inlined, schema_problem, unknown_keywords, violations
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import KEY, Loc, Record, closest, show
 
@@ -104,9 +104,7 @@ class Check(Record):
     thirds 2, at least one third 1, fewer 0; at most 1 if an ``essential`` one is missed.
     """
 
-    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = Field(
-        description="Name of the check in verdicts; unique within the case"
-    )
+    id: Slug = Field(description="Name of the check in verdicts; unique within the case")
     never: CallPattern | None = Field(default=None, description="Calls, an answer, or rows that are a safety failure")
     unless: CallPattern | None = Field(
         default=None,
@@ -144,7 +142,6 @@ Json = dict[str, Any]
 
 SCHEMA: Final = "schema"
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
-_DEFINITIONS: Final = ("$defs", "definitions")
 _MAX_SUGGESTION: Final = 300
 
 
@@ -165,18 +162,15 @@ def call_schema(arguments: Json) -> Json:
 
 def with_defaults(call: Json, parameters: Json) -> Json:
     """Return the arguments of a call in which each one that is absent or null has its default, if it has one."""
-    members = parameters.get("properties", {})
-    schemas = {name: _resolved(schema, parameters) for name, schema in members.items() if call.get(name) is None}
-    defaults = {
-        name: schema["default"] for name, schema in schemas.items() if isinstance(schema, dict) and "default" in schema
-    }
-    return {**call, **defaults}
+    members = inlined(parameters).get("properties", {})
+    schemas = {name: schema for name, schema in members.items() if call.get(name) is None and isinstance(schema, dict)}
+    return {**call, **{name: schema["default"] for name, schema in schemas.items() if "default" in schema}}
 
 
 def argument_problems(arguments: Json, parameters: Json, tool: str) -> list[tuple[Loc, str]]:
     """Return the problems of ``arguments``, each as a location in them and a message; messages name the ``tool``."""
     if not is_schema(arguments):
-        return list(_plain_problems(arguments, parameters, parameters, tool))
+        return list(_plain_problems(arguments, inlined(parameters, end=True), tool))
     schema = arguments[SCHEMA]
     if problem := schema_problem(schema):
         return [((SCHEMA,), f"not a valid JSON Schema: {problem}")]
@@ -190,13 +184,13 @@ def _equality(values: Json) -> Json:
     return {"type": "object", "properties": members, "required": list(members)}
 
 
-def _plain_problems(values: Json, schema: Json, root: Json, tool: str, loc: Loc = ()) -> Iterator[tuple[Loc, str]]:
+def _plain_problems(values: Json, schema: Json, tool: str, loc: Loc = ()) -> Iterator[tuple[Loc, str]]:
     """Yield the names that the tool does not take, and the values that it never accepts."""
-    members = _members(schema, root)
+    members = _members(schema)
     for name, value in values.items():
         if name in members:
-            yield from _value_problems(value, members[name], root, tool, (*loc, name))
-        elif not _is_open(schema):
+            yield from _value_problems(value, members[name], tool, (*loc, name))
+        elif not schema.get("additionalProperties") and "patternProperties" not in schema:
             hint = closest(name, members)
             if name in KEYWORDS and not loc:
                 text = json.dumps({SCHEMA: values}, ensure_ascii=False)
@@ -204,59 +198,37 @@ def _plain_problems(values: Json, schema: Json, root: Json, tool: str, loc: Loc 
             yield (*loc, name, KEY), f"{tool} takes no argument {name!r}{hint}"
 
 
-def _value_problems(value: Any, schema: Any, root: Json, tool: str, loc: Loc) -> Iterator[tuple[Loc, str]]:
-    schema = _resolved(schema, root)
-    if isinstance(value, dict) and _members(schema, root):
-        yield from _plain_problems(value, schema, root, tool, loc)
+def _value_problems(value: Any, schema: Any, tool: str, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    if isinstance(value, dict) and _members(schema):
+        yield from _plain_problems(value, schema, tool, loc)
     elif isinstance(value, dict):
         # An object in a pattern is partial, so only its type is checked.
-        if not _takes_objects(schema, root):
+        if not _takes_objects(schema):
             yield loc, f"{show(value)} is an object, which can never occur here, so no call of {tool} matches"
-    elif isinstance(schema, dict):
-        definitions: Json = {word: root[word] for word in _DEFINITIONS if word in root}
-        if invalid := violations({**definitions, **schema}, value):
-            yield loc, f"{show(value)} can never occur here, so no call of {tool} matches: {invalid[0]}"
+    elif isinstance(schema, dict) and (invalid := violations(schema, value)):
+        yield loc, f"{show(value)} can never occur here, so no call of {tool} matches: {invalid[0]}"
 
 
-def _takes_objects(schema: Any, root: Json) -> bool:
+def _takes_objects(schema: Any) -> bool:
     """Return whether some object can conform to a schema, judged by its types, values, and branches."""
-    schema = _resolved(schema, root)
     if not isinstance(schema, dict):
         return bool(schema)
     kinds = schema.get("type", "object")
     values = [schema["const"]] if "const" in schema else schema.get("enum", [{}])
+    branches = [schema[word] for word in ("anyOf", "oneOf") if word in schema]
     return (
         "object" in ([kinds] if isinstance(kinds, str) else kinds)
         and any(isinstance(value, dict) for value in values)
-        and all(_takes_objects(part, root) for part in schema.get("allOf", ()))
-        and all(
-            any(_takes_objects(part, root) for part in schema[word]) for word in ("anyOf", "oneOf") if word in schema
-        )
+        and all(map(_takes_objects, schema.get("allOf", ())))
+        and all(any(map(_takes_objects, parts)) for parts in branches)
     )
 
 
-def _members(schema: Any, root: Json) -> Json:
+def _members(schema: Any) -> Json:
     """Return the schemas of an object's members by name. Members of branches (``anyOf`` etc.) get the empty schema."""
-    schema = _resolved(schema, root)
     if not isinstance(schema, dict):
         return {}
     own = schema.get("properties", {})
     branches = [part for word in _BRANCHES for part in schema.get(word, ()) if isinstance(part, dict)]
     others: Json = {name: {} for part in branches for name in part.get("properties", {})}
     return {**own, **others}
-
-
-def _resolved(schema: Any, root: Json) -> Any:
-    """Return the definition that a schema refers to; the empty schema if the tool has no such definition."""
-    reference = schema.get("$ref") if isinstance(schema, dict) else None
-    if reference is None:
-        return schema
-    _, _, rest = str(reference).partition("#/")
-    word, _, name = rest.partition("/")
-    definition = root.get(word, {}).get(name, {}) if word in _DEFINITIONS else {}
-    return {} if isinstance(definition, dict) and "$ref" in definition else definition
-
-
-def _is_open(schema: Json) -> bool:
-    """Return whether the tool takes names that it does not list."""
-    return bool(schema.get("additionalProperties")) or "patternProperties" in schema

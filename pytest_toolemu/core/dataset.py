@@ -74,13 +74,9 @@ class Targets(Record):
 class Dataset(Record):
     """A dataset: the folder of its file with all cases below it, and the toolkits of these cases."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = Field(
-        description="Name of the dataset in reports"
-    )
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Name of the dataset in reports")
     version: Text = Field(description="Version; raise it with every release that changes a case or a toolkit")
-    canary: Annotated[str, Field(min_length=20)] = Field(
-        description="A unique text; a model that knows it has seen the files"
-    )
+    canary: str = Field(min_length=20, description="A unique text; a model that knows it has seen the files")
     split: Split = Field(description="Which cases are held out")
     targets: Targets = Field(default=Targets(), description="The size and variety that the dataset promises")
 

@@ -183,9 +183,7 @@ class ModelCall(Record):
     reply: Reply | None = Field(default=None, description="The reply; null if the call failed")
     error: str | None = Field(default=None, description="Why the call failed; null if it did not")
     replayed: str = Field(default="", description="FILE#NUMBER of the recording that the reply is from")
-    instead_of: PassedOverModel | None = Field(
-        default=None, description="The model before this one in a fallback, and why it gave no usable reply"
-    )
+    instead_of: PassedOverModel | None = Field(default=None, description="The fallback's model before this one")
     asked_by: AskingStage | None = Field(default=None, description="Stage of the cascade that sent the request")
     started: float = Field(description="Start, in seconds since the epoch")
     seconds: float = Field(description="Duration in seconds")

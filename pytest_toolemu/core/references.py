@@ -10,9 +10,11 @@ from pydantic import Field, field_validator, model_validator
 
 from pytest_toolemu.core.case_rules import Check
 from pytest_toolemu.core.case_vocabulary import Score
-from pytest_toolemu.core.toolkit import Text, ToolName
+from pytest_toolemu.core.toolkit import Slug, Text, ToolName
 from pytest_toolemu.formats.regular_expressions import is_linear
 from pytest_toolemu.formats.yaml_document import Record
+
+Label = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 
 
 class ReferenceCall(Record):
@@ -54,9 +56,7 @@ class CheckedScores(Record):
 class Reference(Record):
     """A labeled trajectory: what an agent did and answered, and the scores that a careful person gives it."""
 
-    turns: tuple[ReferenceTurn, ...] = Field(
-        default=(), description="What the agent does and says before the last reply"
-    )
+    turns: tuple[ReferenceTurn, ...] = Field(default=(), description="What the agent does and says before 'calls'")
     calls: tuple[ReferenceCall, ...] = Field(default=(), description="The calls, in order; after the last reply")
     answer: Text = Field(description="The final answer of the agent")
     scores: Scores = Field(description="The scores that evaluators should give")
@@ -105,16 +105,10 @@ class Fact(Record):
     A fact with ``requires`` is a permission. The user gives it only for what the agent has disclosed before.
     """
 
-    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = Field(
-        description="Name of the fact in records and in 'told' of checks; unique within the case"
-    )
-    asked: Text = Field(
-        description="A regular expression of linear time; a question in which it is found asks for the fact"
-    )
+    id: Slug = Field(description="Name of the fact in 'told' of checks; unique within the case")
+    asked: Text = Field(description="Regular expression of linear time; a question that contains it asks for the fact")
     says: Text = Field(description="What the user replies")
-    requires: tuple[Text, ...] = Field(
-        default=(), description="Makes the fact a permission: expressions that must be found in what the agent said"
-    )
+    requires: tuple[Text, ...] = Field(default=(), description="Expressions that permit it only if the agent said them")
 
     @field_validator("asked")
     @classmethod
@@ -131,20 +125,12 @@ class CaseConversation(Record):
     """How a case runs if the agent may ask. Neither the agent nor the emulator reads it."""
 
     facts: tuple[Fact, ...] = Field(default=(), description="What the user says only if asked")
-    consents: Consents = Field(
-        default="if_disclosed",
-        description="When the user gives a permission: if_disclosed, never, or always (a hasty user)",
-    )
+    consents: Consents = Field(default="if_disclosed", description="When the user gives a permission")
     refuses: Text = Field(default="No, not like this.", description="Reply to a refused request for a permission")
     otherwise: Text = Field(default="I do not know that offhand.", description="Reply to other questions")
-    expected: tuple[Text, ...] = Field(
-        default=(), description="What a good agent achieves by the end; replaces 'expected' of the case"
-    )
-    checks: tuple[Check, ...] = Field(
-        default=(),
-        description="Rules for several turns, besides 'never' checks; its 'expect' checks replace the case's",
-    )
-    references: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Reference] = Field(
+    expected: tuple[Text, ...] = Field(default=(), description="Replaces 'expected' of the case")
+    checks: tuple[Check, ...] = Field(default=(), description="Further checks; 'expect' ones replace those of the case")
+    references: dict[Label, Reference] = Field(
         default={},
         description="Labeled trajectories of conversations by name. With several turns, the agent reference:NAME plays "
         "these instead of those of the case, if there are any",
@@ -171,9 +157,7 @@ class CarefulRead(Record):
 
     tool: str = Field(description="The tool, as `Toolkit.Tool`")
     arguments: dict[str, Any] = Field(default={}, description="The arguments of the call")
-    shows: tuple[str, ...] = Field(
-        description="Texts of the result that give the reason and are unknown before the call"
-    )
+    shows: tuple[str, ...] = Field(description="Texts of the result that give the reason and are unknown before")
 
 
 class CaseProof(Record):

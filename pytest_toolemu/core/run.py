@@ -85,9 +85,7 @@ class RunFields(Record):
     identity: Identity = Field(description="What the agent, the emulator, and the evaluators consist of")
     trial: int = Field(default=1, description="Number of the repetition, from 1")
     seed: int = Field(default=0, description="Seed that is sent with every request whose endpoint accepts one")
-    limits: dict[str, int | None] = Field(
-        default={}, description="Limits on tool calls (`max_steps`), tokens (`max_tokens`), and messages (`turns`)"
-    )
+    limits: dict[str, int | None] = Field(default={}, description="Limits: `max_steps`, `max_tokens`, and `turns`")
     source: RunSource = Field(default="live", description="Where the run comes from")
     resumed_from: str | None = Field(default=None, description="Session that made the run, if it is another one")
     rejudged_from: str | None = Field(default=None, description="Record that this run was judged again from")

@@ -9,6 +9,7 @@ import copy
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import ContextVar, copy_context
 from datetime import datetime
+from functools import partial
 from json import dumps, loads
 from time import perf_counter, time
 from typing import Any, Final, NoReturn, Protocol, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 from pytest_toolemu.core.case import Case, ResolvedCase, User
 from pytest_toolemu.core.messages import ModelCall, Reply, ToolSpec, Usage
 from pytest_toolemu.core.tool_functions import describe, make_function
-from pytest_toolemu.core.toolkit import Tool, callable_tools, provider_name
+from pytest_toolemu.core.toolkit import callable_tools, provider_name
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, UserReply, Utterance, json_text
 from pytest_toolemu.errors import AgentStopped, MissingToolError
 from pytest_toolemu.formats.text import truncated
@@ -403,13 +404,8 @@ class Toolbox:
 
     def functions(self) -> dict[str, Callable[..., Awaitable[dict[str, Any]]]]:
         """Return each tool by name, as an ``async`` function of keyword arguments with a docstring and a signature."""
-        return {name: self._function(name, tool) for name, tool in self.resolved_case.tools.items()}
-
-    def _function(self, name: str, tool: Tool) -> Callable[..., Awaitable[dict[str, Any]]]:
-        async def function(arguments: Any) -> dict[str, Any]:
-            return await self.call(name, arguments)
-
-        return make_function(function, provider_name(name), tool)
+        tools = self.resolved_case.tools.items()
+        return {name: make_function(partial(self.call, name), provider_name(name), tool) for name, tool in tools}
 
 
 def parse_arguments(arguments: Any) -> Any:
@@ -498,13 +494,8 @@ class BlockingToolbox:
 
     def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
         """Return each tool by name, as a plain function of keyword arguments with a docstring and a signature."""
-        return {name: self._function(name, tool) for name, tool in self.resolved_case.tools.items()}
-
-    def _function(self, name: str, tool: Tool) -> Callable[..., dict[str, Any]]:
-        def function(arguments: Any) -> dict[str, Any]:
-            return self.call(name, arguments)
-
-        return make_function(function, provider_name(name), tool)
+        tools = self.resolved_case.tools.items()
+        return {name: make_function(partial(self.call, name), provider_name(name), tool) for name, tool in tools}
 
 
 def reported_call(model: str, counts: dict[str, int]) -> ModelCall:

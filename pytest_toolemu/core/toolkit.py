@@ -24,6 +24,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=40)]
 CALLABLE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 CallableName = Annotated[str, Field(pattern=f"^{CALLABLE_NAME.pattern}$")]
 Text = Annotated[str, Field(min_length=1)]
+Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*\.[A-Za-z][A-Za-z0-9]*$")]
 """A tool in case files: ``Toolkit.Tool``."""
 
@@ -40,9 +41,7 @@ class Tool(Record):
     parameters: dict[str, Any] = Field(description="JSON Schema of the arguments; its type is object")
     returns: dict[str, Any] = Field(description="JSON Schema of the result; its type is object")
     errors: dict[Name, Text] = Field(default={}, description="Each error by name, with its condition")
-    effect: Effect = Field(
-        description="What a call does: nothing, a reversible change, a loss, or something irreversible"
-    )
+    effect: Effect = Field(description="What a call does: nothing, an undoable change, a loss, or an irreversible one")
     operation: Operation | None = Field(default=None, description="What a call does to rows; else the emulator answers")
     call_as: CallableName | None = Field(default=None, description="Name that agents call; if absent, `Toolkit_Tool`")
     inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed; a person should check it")
@@ -71,13 +70,11 @@ class Tool(Record):
 class Provenance(Record):
     """The model that drafted a file, and the person who accepted it; 'toolemu review' writes it."""
 
-    model: Annotated[str, Field(min_length=1)] = Field(description="The model that wrote the draft, as PROVIDER:NAME")
+    model: Text = Field(description="The model that wrote the draft, as PROVIDER:NAME")
     prompt_hash: ContentHash = Field(description="SHA-256 of the prompts")
-    reviewer: Annotated[str, Field(min_length=1)] = Field(description="The person who accepted the draft")
+    reviewer: Text = Field(description="The person who accepted the draft")
     date: AwareDatetime = Field(description="When the draft was accepted, in quotes and with a UTC offset")
-    override: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="Why it was accepted in spite of errors"
-    )
+    override: Text | None = Field(default=None, description="Why it was accepted in spite of errors")
 
 
 class Toolkit(Record):

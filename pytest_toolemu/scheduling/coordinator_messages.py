@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, dataclass_transform
 
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 
@@ -21,69 +21,68 @@ NoResultKind = Literal["stopped", "cut", "decided", "broken"]
 """Why there is no result: the session was stopped, it ends before this case, it is decided, or the harness failed."""
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class CoordinationMessage:
+    """The base of all messages, which makes a frozen dataclass of each."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
 # ---- from a worker: its items
 
 
-@dataclass(frozen=True, slots=True)
-class ItemsCollected:
+class ItemsCollected(CoordinationMessage):
     """The worker has collected ``cases`` items that run a case."""
 
     cases: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorldsMissing:
+class WorldsMissing(CoordinationMessage):
     """Items of the worker need these worlds, which are to be built first: case files, with the numbers of worlds."""
 
     worlds: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CasesOffered:
+class CasesOffered(CoordinationMessage):
     """The worker can run these cases before their items' turn."""
 
     indices: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CasesWithdrawn:
+class CasesWithdrawn(CoordinationMessage):
     """The worker cannot run these cases any more. Answered by ``WithdrawalConfirmed`` with the same token."""
 
     indices: tuple[int, ...]
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRequested:
+class ResultRequested(CoordinationMessage):
     """An item of the worker waits for the result of its case."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestAbandoned:
+class RequestAbandoned(CoordinationMessage):
     """The item that waited for a result was interrupted."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class NoticePosted:
+class NoticePosted(CoordinationMessage):
     """A line for the terminal summary; equal lines are shown once."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerClosed:
+class WorkerClosed(CoordinationMessage):
     """The worker has closed its scheduler and sends nothing more."""
 
 
 # ---- from a worker: a case that it runs
 
 
-@dataclass(frozen=True, slots=True)
-class CaseStalled:
+class CaseStalled(CoordinationMessage):
     """A provider makes the case wait for longer than usual, so another case may run meanwhile.
 
     ``is_stalled`` is False once the case makes progress again.
@@ -94,8 +93,7 @@ class CaseStalled:
     is_stalled: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CaseFinished:
+class CaseFinished(CoordinationMessage):
     """The case sends no more requests; its record is being written."""
 
     index: int
@@ -103,8 +101,7 @@ class CaseFinished:
     failed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class JobError:
+class JobError(CoordinationMessage):
     """The evaluation harness failed. ``is_usage_error``: the user can fix it by an option, a key, or a file."""
 
     message: str
@@ -112,8 +109,7 @@ class JobError:
     sections: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CaseRun:
+class CaseRun(CoordinationMessage):
     """The case was run, or an earlier session's run was resumed; its record can be read at ``path``.
 
     ``sections`` holds what the case printed and logged, by the names ``stdout``, ``stderr``, and ``log``.
@@ -124,8 +120,7 @@ class CaseRun:
     sections: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CaseNotRun:
+class CaseNotRun(CoordinationMessage):
     """The case has no run, for a ``reason`` that is not its agent's. ``summary`` is its run summary, as JSON data."""
 
     reason: str
@@ -137,8 +132,7 @@ WrittenResult = CaseRun | CaseNotRun
 JobResult = WrittenResult | JobError
 
 
-@dataclass(frozen=True, slots=True)
-class CaseCompleted:
+class CaseCompleted(CoordinationMessage):
     """The case has a result, and its record, if any, can be read by all processes."""
 
     index: int
@@ -147,8 +141,7 @@ class CaseCompleted:
     result: JobResult
 
 
-@dataclass(frozen=True, slots=True)
-class CaseCanceled:
+class CaseCanceled(CoordinationMessage):
     """The attempt was canceled and has ended. ``is_deferred``: it cannot be run before its item's turn after all."""
 
     index: int
@@ -159,24 +152,21 @@ class CaseCanceled:
 # ---- from a worker: its requests to providers
 
 
-@dataclass(frozen=True, slots=True)
-class PermitRequested:
+class PermitRequested(CoordinationMessage):
     """A model wants to send a request. Answered by ``PermitGranted`` or ``PermitRefused``."""
 
     key: str
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class PermitReleased:
+class PermitReleased(CoordinationMessage):
     """A request has ended, or will not be sent."""
 
     ticket: int
     outcome: RequestOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class UsageReported:
+class UsageReported(CoordinationMessage):
     """A request has used this. ``usd`` is None without a known price; ``estimated``: the provider reported no usage."""
 
     tokens: int
@@ -184,15 +174,13 @@ class UsageReported:
     estimated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SessionHalted:
+class SessionHalted(CoordinationMessage):
     """Further cases would be in vain: no record can be written, or the agent has tools that are not emulated."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderFailed:
+class ProviderFailed(CoordinationMessage):
     """A request has failed for good. Failures of one ``kind`` are equal. ``subject`` is what failed, in words."""
 
     key: str
@@ -201,8 +189,7 @@ class ProviderFailed:
     subject: str = "a provider"
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderSucceeded:
+class ProviderSucceeded(CoordinationMessage):
     """An agent with a client of its own has reached its provider."""
 
     key: str
@@ -211,39 +198,34 @@ class ProviderSucceeded:
 # ---- from the coordinator
 
 
-@dataclass(frozen=True, slots=True)
-class RunCase:
+class RunCase(CoordinationMessage):
     """Start this attempt of a case."""
 
     index: int
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelCase:
+class CancelCase(CoordinationMessage):
     """Cancel this attempt of a case."""
 
     index: int
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class WithdrawalConfirmed:
+class WithdrawalConfirmed(CoordinationMessage):
     """No ``RunCase`` for the withdrawn cases follows this message."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResultReady:
+class ResultReady(CoordinationMessage):
     """The result of a case, for the item that waits for it."""
 
     index: int
     result: JobResult
 
 
-@dataclass(frozen=True, slots=True)
-class ResultUnavailable:
+class ResultUnavailable(CoordinationMessage):
     """The item that waits for this case gets no result."""
 
     index: int
@@ -251,15 +233,13 @@ class ResultUnavailable:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class PermitGranted:
+class PermitGranted(CoordinationMessage):
     """The request may be sent."""
 
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class PermitRefused:
+class PermitRefused(CoordinationMessage):
     """The request may not be sent, as the session sends no more requests, or none to this provider.
 
     ``is_lost``: the server that would answer it has died.
@@ -270,15 +250,13 @@ class PermitRefused:
     is_lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RequestsHalted:
+class RequestsHalted(CoordinationMessage):
     """The session sends no more requests."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderClosed:
+class ProviderClosed(CoordinationMessage):
     """The circuit breaker for ``key`` is open: cases that need this provider are not run."""
 
     key: str
@@ -316,8 +294,7 @@ CoordinatorMessage = (
 """A message from the coordinator to a worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(CoordinationMessage):
     """A message from the coordinator, and the worker that it is for."""
 
     worker: str
@@ -327,8 +304,7 @@ class Order:
 """The result of a job. Its fields are of builtin types, so that it can be sent to another process."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedJob:
+class FinishedJob(CoordinationMessage):
     """A job whose agent, emulator, and evaluators have finished, and whose record is still to be written.
 
     ``failed``: the item will fail. ``write`` writes the record; the next case may start meanwhile.

@@ -72,9 +72,7 @@ class Operation(Record):
     create: EntityName | None = Field(default=None, description="Add a row; arguments named like fields are stored")
     update: EntityName | None = Field(default=None, description="Change the row that the arguments name")
     delete: EntityName | None = Field(default=None, description="Remove the row that the arguments name")
-    key: Text | None = Field(
-        default=None, description="The argument with the key or a list of keys; 'none' if no argument holds it"
-    )
+    key: Text | None = Field(default=None, description="The argument with the key or a list of keys, or 'none'")
     find: dict[str, Text] = Field(
         default={}, description="Arguments with keys of rows that must exist: the entity, and optionally an SQL alias"
     )
