@@ -45,7 +45,7 @@ def options() -> Iterator[str]:
         "Every option can be given on the command line, as an environment variable, or as an ini key; the first of these "
         "that is set applies. The header of a session prints the resolved values and where they come from. An option that is "
         "*repeatable* takes several values, separated by commas. Options that few type on a command line have no option, only a "
-        "variable and an ini key; `-o KEY=VALUE` sets an ini key on the command line.\n"
+        "variable and an ini key; `-o KEY=VALUE` sets an ini key on the command line, where the last value of a key applies.\n"
     )
     yield (
         "A file `.env` next to the ini file is read for keys, base URLs, and `TOOLEMU_` variables; the real environment takes "
