@@ -261,7 +261,7 @@ def summary_of(
     run: Run, path: str, costs: dict[Role, Cost] | None = None, prices: Callable[[], Prices] | None = None
 ) -> RunSummary:
     """Return the summary of a run that is stored at ``path``; ``prices`` are read for what cascades saved."""
-    usages = run.usage.values()
+    usages, rechecked = run.usage.values(), run.rechecked
     return RunSummary(
         case=run.case_id,
         agent=run.agent or protocol_name(agent_name(run.identity), run.turns),
@@ -278,41 +278,33 @@ def summary_of(
         seconds=run.seconds,
         reason="; ".join(run.reasons)[:_SHORT],
         path=path,
-        case_hash=_case_hash(run),
+        case_hash=sha256([run.hashes, rechecked.hash] if rechecked and rechecked.differ else run.hashes)[:12],
         variant_of=run.case.variant_of or "",
         slices=slices_of(run.case, run.toolkits),
         emulator=component_name(run.identity.emulator),
         user=component_name(run.identity.user) if run.identity.user else None,
         judges=tuple(map(component_name, run.identity.evaluators)),
-        scores=_scores(run),
+        scores=tuple(
+            EvaluatorScore(evaluator=verdict.evaluator, metric=verdict.metric, score=verdict.score)
+            for verdict in run.verdicts
+            # A cascade that repeats the checks is not a second opinion.
+            if verdict.cascade is None or verdict.cascade.decided_by != "checks"
+        ),
         cascades=cascade_uses(run, prices),
         validity=validity_counts(run),
         notes=notes_of(run.model_calls),
         source=run.source,
-        saved=_saved_tokens(run),
+        saved=sum(
+            call.reply.usage.total
+            for call in run.model_calls
+            if call.reply is not None and (call.replayed or run.source == "resumed")
+        ),
         unseen=() if run.rejudged_from else unseen_roles(run.identity, run.model_calls),
         recording=run.recording,
-        rechecked="" if run.rechecked is None else "changed" if run.rechecked.differ else "same",
+        rechecked="" if rechecked is None else "changed" if rechecked.differ else "same",
         origin=run.error.origin if run.error is not None else None,
         costs=costs or {},
         dataset=run.dataset,
-    )
-
-
-def _scores(run: Run) -> tuple[EvaluatorScore, ...]:
-    return tuple(
-        EvaluatorScore(evaluator=verdict.evaluator, metric=verdict.metric, score=verdict.score)
-        for verdict in run.verdicts
-        # A cascade that repeats the checks is not a second opinion.
-        if verdict.cascade is None or verdict.cascade.decided_by != "checks"
-    )
-
-
-def _saved_tokens(run: Run) -> int:
-    return sum(
-        call.reply.usage.total
-        for call in run.model_calls
-        if call.reply is not None and (call.replayed or run.source == "resumed")
     )
 
 
@@ -359,12 +351,6 @@ def unseen_roles(identity: Identity, model_calls: Iterable[ModelCall]) -> tuple[
 def paid_for(run: Run) -> list[ModelCall]:
     """Return the model calls that the session paid for: cassettes and runs of earlier sessions cost nothing now."""
     return [call for call in run.model_calls if not call.replayed and run.source != "resumed"]
-
-
-def _case_hash(run: Run) -> str:
-    """Return what is equal for runs of the same case, toolkits, and checks."""
-    differ = run.rechecked is not None and run.rechecked.differ
-    return sha256([run.hashes, run.rechecked.hash] if run.rechecked and differ else run.hashes)[:12]
 
 
 def dialogue_counts(run: Run) -> dict[str, int]:

@@ -214,27 +214,13 @@ Kind = Literal["call", "result", "message", "reply", "answer"]
 """Of a part of a transcript. A *message* is what the agent says to the user, a *reply* what the user says."""
 Who = Literal["agent", "world", "user"]
 
-_WHO: Final[dict[Kind, Who]] = {
-    "call": "agent",
-    "result": "world",
-    "message": "agent",
-    "reply": "user",
-    "answer": "agent",
-}
-_PLACES: Final[dict[Kind, str]] = {
-    "call": "step {}",
-    "result": "step {}",
-    "message": "message {} to the user",
-    "reply": "the reply to message {}",
-    "answer": "the answer",
-}
-# What happens in one run while something else happens in the other.
-_EVENTS: Final[dict[Kind, str]] = {
-    "call": "{}",
-    "result": "{}",
-    "message": "says: {}",
-    "reply": "the user replies: {}",
-    "answer": "answers: {}",
+# Of each kind: whose part it is, its place, and what happens in one run while something else happens in the other.
+_KINDS: Final[dict[Kind, tuple[Who, str, str]]] = {
+    "call": ("agent", "step {}", "{}"),
+    "result": ("world", "step {}", "{}"),
+    "message": ("agent", "message {} to the user", "says: {}"),
+    "reply": ("user", "the reply to message {}", "the user replies: {}"),
+    "answer": ("agent", "the answer", "answers: {}"),
 }
 
 
@@ -264,7 +250,7 @@ class _Part:
 
     @property
     def place(self) -> str:
-        return _PLACES[self.kind].format(self.number)
+        return _KINDS[self.kind][1].format(self.number)
 
 
 def first_divergence(before: Run, after: Run) -> FirstDivergence | None:
@@ -274,10 +260,10 @@ def first_divergence(before: Run, after: Run) -> FirstDivergence | None:
             continue
         stated = (_stated(before), _stated(after))
         if one.kind == other.kind:
-            return FirstDivergence(_WHO[one.kind], one.place, one.text, other.text, stated)
-        texts = _EVENTS[one.kind].format(one.text), _EVENTS[other.kind].format(other.text)
+            return FirstDivergence(_KINDS[one.kind][0], one.place, one.text, other.text, stated)
+        texts = _KINDS[one.kind][2].format(one.text), _KINDS[other.kind][2].format(other.text)
         kinds: dict[Kind, _Part] = {part.kind: part for part in (other, one)}
-        place = next(kinds[kind].place for kind in _PLACES if kind in kinds)
+        place = next(kinds[kind].place for kind in _KINDS if kind in kinds)
         return FirstDivergence("user" if "reply" in kinds else "agent", place, *texts, stated=stated)
     return None
 
@@ -347,16 +333,13 @@ def comparison_lines(comparison: SessionComparison, find_divergence: FindDiverge
             before, after = format_scores(run.before), format_scores(run.after)
             yield f"- {code_span(run.after.case)}{trial}: {before} -> {after}"
             divergence = find_divergence(run.before, run.after)
-            if divergence is not None:
-                yield from _divergence_lines(divergence)
-
-
-def _divergence_lines(divergence: FirstDivergence) -> Iterator[str]:
-    texts = f"{code_span(divergence.before)} -> {code_span(divergence.after)}"
-    yield f"  - the {divergence.who} first differs at {divergence.place}: {texts}"
-    stated = [code_span(", ".join(facts)) or "nothing" for facts in divergence.stated]
-    if stated[0] != stated[1]:
-        yield f"  - the user stated: {stated[0]} -> {stated[1]}"
+            if divergence is None:
+                continue
+            parts = f"{code_span(divergence.before)} -> {code_span(divergence.after)}"
+            yield f"  - the {divergence.who} first differs at {divergence.place}: {parts}"
+            stated = [code_span(", ".join(facts)) or "nothing" for facts in divergence.stated]
+            if stated[0] != stated[1]:
+                yield f"  - the user stated: {stated[0]} -> {stated[1]}"
 
 
 def format_scores(run: RunSummary) -> str:

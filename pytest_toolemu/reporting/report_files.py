@@ -62,12 +62,12 @@ _LONG: Final = 10_000
 Value = str | int | float | None
 
 
-def _cost(view: RunView) -> Cost:
-    return sum(total_costs([view.summary]).values(), Cost())
-
-
 def _stated(dimension: Dimension, view: RunView) -> str:
     return " ".join(view.summary.slices.get(dimension, ()))
+
+
+def _cost(view: RunView) -> Cost:
+    return sum(total_costs([view.summary]).values(), Cost())
 
 
 COLUMNS: Final[dict[str, Callable[[RunView], Value]]] = {
@@ -130,7 +130,16 @@ def json_text(report: ReportData) -> str:
             {"agent": agent.agent, **summary_fields(agent), "flaky": agent.flaky, "emulation": agent.validity}
             for agent in report.summaries
         ],
-        "slices": [_slices(report, dimension) for dimension in DIMENSIONS],
+        "slices": [
+            {
+                "by": by,
+                "values": {
+                    value: {cell.agent: summary_fields(cell) for cell in cells if cell.n}
+                    for value, cells in slice_grid(report, by).lines
+                },
+            }
+            for by in DIMENSIONS
+        ],
         "agreement": [asdict(agreement) for agreement in evaluator_agreement(report.run_summaries)],
         "gates": [asdict(decision) for decision in report.decisions],
         "cascades": list(map(_cascade, cascade_totals(use for run in report.run_summaries for use in run.cascades))),
@@ -146,12 +155,6 @@ def json_text(report: ReportData) -> str:
         "runs": [{name: value(view) for name, value in COLUMNS.items()} for view in report.runs],
     }
     return dumps(content, indent=1) + "\n"
-
-
-def _slices(report: ReportData, dimension: Dimension) -> dict[str, Any]:
-    grid = slice_grid(report, dimension)
-    values = {value: {cell.agent: summary_fields(cell) for cell in cells if cell.n} for value, cells in grid.lines}
-    return {"by": dimension, "values": values}
 
 
 def _cascade(total: CascadeTotal) -> dict[str, Any]:

@@ -26,19 +26,9 @@ from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.models.pricing import Prices
 
 _COLUMNS: Final = (
-    "agent",
-    "n",
-    "safety [95 %]",
-    "SD",
-    "unsafe [95 %]",
-    "help. [95 %]",
-    "SD",
-    "quit",
-    "inconcl.",
-    "broken",
-    "tokens",
+    "agent", "n", "safety [95 %]", "SD", "unsafe [95 %]", "help. [95 %]", "SD", "quit", "inconcl.", "broken", "tokens",
     "cost",
-)
+)  # fmt: skip
 
 
 def agent_table(summaries: Sequence[AgentSummary], width: int | None) -> list[str]:
@@ -182,7 +172,13 @@ def estimate_lines(result: CostEstimate, prices: Prices, subject: str, width: in
         return [f"{subject} without a model: no cost. Nothing was sent."]
     rows: list[tuple[str, ...]] = [("role", "model", "requests", "tokens in", "cached", "tokens out", "USD")]
     ordered = sorted(result.lines.items())
-    rows += [(role, name, *_usage(line), _usd(line, prices)) for (role, name), line in ordered]
+    for (role, name), line in ordered:
+        usage = [
+            f"{getattr(line.expected, count):,} ({getattr(line.least, count):,} to {getattr(line.most, count):,})"
+            for count in ("calls", "input", "cached", "output")
+        ]
+        usd = line.usd(prices)
+        rows.append((role, name, *usage, "unknown" if usd is None else "{} ({} to {})".format(*map(usd_text, usd))))
     return [
         *text_table(rows, width),
         _total(result, prices, subject),
@@ -190,19 +186,6 @@ def estimate_lines(result: CostEstimate, prices: Prices, subject: str, width: in
         *_sources([line for _, line in ordered], prices),
         "Nothing was sent.",
     ]
-
-
-def _usage(line: CostLine) -> tuple[str, ...]:
-    names = ("calls", "input", "cached", "output")
-    return tuple(
-        f"{getattr(line.expected, name):,} ({getattr(line.least, name):,} to {getattr(line.most, name):,})"
-        for name in names
-    )
-
-
-def _usd(line: CostLine, prices: Prices) -> str:
-    usd = line.usd(prices)
-    return "unknown" if usd is None else "{} ({} to {})".format(*map(usd_text, usd))
 
 
 def _total(result: CostEstimate, prices: Prices, subject: str) -> str:

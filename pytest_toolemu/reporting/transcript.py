@@ -119,12 +119,8 @@ class ShownStep:
     @property
     def answered(self) -> str:
         """Who answered the call, and the duration in seconds if it is noticeable."""
-        seconds = self.step.seconds
-        return (
-            f"{self.step.observation.source}, {seconds:.1f} s"
-            if seconds >= _MIN_SECONDS
-            else self.step.observation.source
-        )
+        seconds, source = self.step.seconds, self.step.observation.source
+        return f"{source}, {seconds:.1f} s" if seconds >= _MIN_SECONDS else source
 
 
 def shown_steps(run: Run) -> list[ShownStep]:
@@ -134,7 +130,7 @@ def shown_steps(run: Run) -> list[ShownStep]:
         replace(
             shown,
             findings=tuple((v, finding) for v in run.verdicts for finding in v.findings if finding.step == index),
-            stress=_stress(shown.step),
+            stress=emulation.stress_test if (emulation := shown.step.observation.emulation) else None,
             thought=thoughts[index],
         )
         for index, shown in enumerate(unjudged_steps(run.steps, run.dialogue, run.toolkits))
@@ -243,11 +239,6 @@ def _render(name: str, run: Run, longest: int, prefix: str) -> str:
 
 
 _environment = cache(template_environment)
-
-
-def _stress(step: Step) -> StressTest | None:
-    emulation = step.observation.emulation
-    return emulation.stress_test if emulation is not None and emulation.stress_test else None
 
 
 _ABSENT: Final = ""

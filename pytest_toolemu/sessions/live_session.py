@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
@@ -146,9 +145,14 @@ def read_live(folder: Path) -> LiveSession | None:
 
     Files that cannot be read are left out.
     """
-    processes = tuple(_processes(folder / LIVE))
-    if not processes:
+    read = []
+    with contextlib.suppress(OSError):
+        for path in sorted(path for path in (folder / LIVE).iterdir() if path.suffix == ".json")[:_MAX_FILES]:
+            with contextlib.suppress(OSError, ValidationError):
+                read.append(LiveProcess.model_validate_json(read_regular(path, _MAX_BYTES)))
+    if not read:
         return None
+    processes = tuple(read)
     here, now = socket.gethostname(), time()
     lives = {one.process: _life(one, here, now) for one in processes}
     leading = [one for one in processes if one.progress is not None] or list(processes)
@@ -170,16 +174,6 @@ def is_running(folder: Path) -> bool:
     """Return whether a session has neither ended nor died, as far as its live files show."""
     live = read_live(folder)
     return live is not None and live.life != "died"
-
-
-def _processes(folder: Path) -> Iterator[LiveProcess]:
-    try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json")[:_MAX_FILES]
-    except OSError:
-        return
-    for path in paths:
-        with contextlib.suppress(OSError, ValidationError):
-            yield LiveProcess.model_validate_json(read_regular(path, _MAX_BYTES))
 
 
 def process_start(pid: int) -> float:

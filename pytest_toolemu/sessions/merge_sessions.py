@@ -9,7 +9,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -91,38 +91,25 @@ def differences(inputs: Sequence[MergeInput]) -> list[str]:
     """Return a line for each difference because of which the sessions cannot be merged; empty if there is none."""
     sessions = [one for one in inputs if not one.manifest.is_empty]
     shards = [one for one in inputs if one.shard_manifest or not one.manifest.is_empty]
-    lines = [_differ(name, sessions, partial(_setting, name)) for name in _SHARED]
-    lines += [
-        _differ("models", sessions, lambda one: one.manifest.models),
-        _differ("version of pytest-toolemu", sessions, lambda one: one.manifest.versions.get("pytest-toolemu")),
-        _differ("datasets", sessions, lambda one: tuple(sorted(map(str, one.manifest.datasets)))),
-    ]
-    lines += [_differ(title, shards, partial(_of_shard, name)) for name, title in _SHARED_BY_SHARDS.items()]
+    values: dict[str, list[tuple[Path, SettingValue]]] = {
+        **{name: [(one.folder, one.manifest.setting(name)) for one in sessions] for name in _SHARED},
+        "models": [(one.folder, one.manifest.models) for one in sessions],
+        "version of pytest-toolemu": [(one.folder, one.manifest.versions.get("pytest-toolemu")) for one in sessions],
+        "datasets": [(one.folder, tuple(sorted(map(str, one.manifest.datasets)))) for one in sessions],
+    }
+    for name, title in _SHARED_BY_SHARDS.items():
+        values[title] = [(one.folder, getattr(one.shard_manifest, name, None)) for one in shards]
+    lines = (difference_line(name, [(_shown(value), folder) for folder, value in of]) for name, of in values.items())
     return [line for line in lines if line]
 
 
-def _setting(name: str, one: MergeInput) -> SettingValue:
-    return one.manifest.setting(name)
-
-
-def _of_shard(name: str, one: MergeInput) -> SettingValue:
-    value: SettingValue = getattr(one.shard_manifest, name, None)
-    return value
-
-
-def difference_line(name: str, folders_by_value: Iterable[tuple[str, Iterable[Path]]]) -> str:
+def difference_line(name: str, values: Iterable[tuple[str, Path]]) -> str:
     """Return a line that states each value and the folders that have it; empty if there is only one value."""
-    values = list(folders_by_value)
-    if len(values) < 2:
-        return ""
-    return f"{name}: " + "; ".join(f"{value} in {_some(map(str, folders))}" for value, folders in values)
-
-
-def _differ(name: str, inputs: Iterable[MergeInput], value: Callable[[MergeInput], SettingValue]) -> str:
-    folders: dict[str, list[Path]] = {}
-    for one in inputs:
-        folders.setdefault(_shown(value(one)), []).append(one.folder)
-    return difference_line(name, folders.items())
+    folders: dict[str, list[str]] = {}
+    for value, folder in values:
+        folders.setdefault(value, []).append(str(folder))
+    listed = "; ".join(f"{value} in {_some(of_value)}" for value, of_value in folders.items())
+    return f"{name}: {listed}" if len(folders) > 1 else ""
 
 
 def _shown(value: SettingValue) -> str:
@@ -431,10 +418,7 @@ def _difference(name: str, by_folder: Mapping[Path, set[str]]) -> str:
     """
     if any(len(values) > 1 for values in by_folder.values()):
         return ""
-    folders: dict[str, list[Path]] = {}
-    for folder, values in by_folder.items():
-        folders.setdefault(next(iter(values)), []).append(folder)
-    return difference_line(name, folders.items())
+    return difference_line(name, ((next(iter(values)), folder) for folder, values in by_folder.items()))
 
 
 def _write(into: Path, files: Mapping[str, Path], manifest: Manifest, seconds: Mapping[str, float]) -> None:

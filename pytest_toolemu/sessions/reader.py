@@ -177,10 +177,6 @@ def _first_mark(mark: str, made_from: Mapping[str, str]) -> str:
     return mark
 
 
-def _started(path: Path) -> tuple[float, str]:
-    return load_run(path).started, str(path)
-
-
 def _remedy(folder: Path) -> str:
     sessions = sorted({path.parent for path in folder.glob(f"*/{RUNS}")})
     if sessions:

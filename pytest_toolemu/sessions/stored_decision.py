@@ -162,11 +162,11 @@ def to_judge(files: Iterable[Path], manifests: Iterable[Manifest]) -> dict[str, 
 
 def unplaced(manifests: Iterable[Manifest]) -> int:
     """Return the number of missing runs that the sessions counted but did not describe."""
-    return sum(max(0, manifest.not_run - _placed(manifest)) for manifest in manifests)
-
-
-def _placed(manifest: Manifest) -> int:
-    return sum(about.outcome == NOT_RUN for planned in manifest.planned.values() for about in planned.items.values())
+    total = 0
+    for manifest in manifests:
+        items = [about for planned in manifest.planned.values() for about in planned.items.values()]
+        total += max(0, manifest.not_run - sum(about.outcome == NOT_RUN for about in items))
+    return total
 
 
 _JUDGING: Final = ("evaluator", "helpfulness", "checks")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -62,6 +62,11 @@ class AgentBaseline(Record):
     reported_models: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """For each requested model, the names that its endpoint reported."""
     cases: dict[str, BaselineCase]
+
+    @functools.cached_property
+    def runs_by_case(self) -> dict[str, tuple[RunSummary, ...]]:
+        """The runs of each case."""
+        return AgentSummary("", self.run_summaries("baseline")).cases
 
     def run_summaries(self, agent: str) -> tuple[RunSummary, ...]:
         """Return the results as run summaries, but without slices, which a baseline does not store."""
@@ -210,8 +215,6 @@ def _trial_counts(results: AgentBaseline) -> str:
 Pairs = list[tuple[list[float], list[float]]]
 """For each case, the values of its trials in the baseline and in the session."""
 
-RunsByCase = Mapping[str, tuple[RunSummary, ...]]
-
 
 @dataclass(frozen=True)
 class GateComparison:
@@ -251,7 +254,7 @@ class AgentComparison:
         results, refusal = self._results
         if results is None:
             return GateComparison(gate, [], 0, refusal)
-        pairs, lost = _pairs(GATE_METRICS[gate.metric], self._before, runs)
+        pairs, lost = pair_with_baseline(GATE_METRICS[gate.metric], results, runs)
         if not pairs:
             return GateComparison(gate, [], lost, "no case has a verdict on both sides")
         limit = self.gates.pairs_lost_at_most
@@ -279,24 +282,10 @@ class AgentComparison:
             return None, f"the baseline was created under other conditions: {listed}; {remedy}"
         return results, ""
 
-    @functools.cached_property
-    def _before(self) -> RunsByCase:
-        results, _ = self._results
-        return runs_of_baseline(results) if results is not None else {}
-
 
 def pair_with_baseline(metric: GateMetric, baseline: AgentBaseline, runs: Sequence[RunSummary]) -> tuple[Pairs, int]:
     """Return the values of cases that have some on both sides, and the number of cases that lack them on one."""
-    return _pairs(metric, runs_of_baseline(baseline), runs)
-
-
-def runs_of_baseline(baseline: AgentBaseline) -> RunsByCase:
-    """Return the runs of a baseline for each case."""
-    return AgentSummary("", baseline.run_summaries("baseline")).cases
-
-
-def _pairs(metric: GateMetric, before: RunsByCase, runs: Sequence[RunSummary]) -> tuple[Pairs, int]:
-    after = AgentSummary("", tuple(runs)).cases
+    before, after = baseline.runs_by_case, AgentSummary("", tuple(runs)).cases
     sides = [(before[case], after[case]) for case in after if case in before]
     values = [(new[0].cluster, _values(metric, old), _values(metric, new)) for old, new in sides]
     known = [(cluster, old, new) for cluster, old, new in values if old and new]
