@@ -25,7 +25,7 @@ from pytest_toolemu.core.run import Identity, Run, hashes_of, run_key, sha256, v
 from pytest_toolemu.core.trajectory import Call, Observation, Step
 from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
 from pytest_toolemu.sessions.store import RUNS, RunStore
-from pytest_toolemu.settings import FORMATS
+from pytest_toolemu.settings.option_table import FORMATS
 
 SECONDS: Final = 3.0
 MEGABYTES: Final = 300

@@ -41,7 +41,7 @@ from pytest_toolemu.scheduling.coordinator_messages import CaseRun, FinishedJob
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.shard_assignment import ShardAssignment
 from pytest_toolemu.sessions.store import RunStore, item_mark
-from pytest_toolemu.settings import resolve
+from pytest_toolemu.settings.resolution import resolve
 
 CALLS: Final = 12
 LATENCY: Final = 2.0

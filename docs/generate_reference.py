@@ -35,7 +35,7 @@ from pytest_toolemu.formats.validation_messages import field_texts
 from pytest_toolemu.models.batch_journal import BatchState
 from pytest_toolemu.models.pricing import PriceFile
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest, WorldBuilds
-from pytest_toolemu.settings import OPTIONS
+from pytest_toolemu.settings.option_table import OPTIONS
 
 
 def options() -> Iterator[str]:

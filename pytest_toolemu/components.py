@@ -29,18 +29,18 @@ from pytest_toolemu.evaluators.transcript_view import Rubric
 from pytest_toolemu.models.model_pool import ModelPool
 from pytest_toolemu.models.spec import ModelSpec, parse_spec
 from pytest_toolemu.models.wrappers import HarnessModel, parse_fallback
-from pytest_toolemu.settings import (
+from pytest_toolemu.settings.model_names import (
     AGENT_FILE,
     CHECKS,
     NOACT,
     OFFLINE,
     REFERENCE,
     AgentConfig,
-    Settings,
     cascade_names,
     is_model,
     judge_models,
 )
+from pytest_toolemu.settings.option_table import Settings
 from pytest_toolemu.settings.resolution import NO_BUILDER, ComponentNames
 
 

@@ -23,7 +23,7 @@ from pytest_toolemu.core.toolbox import Agent, BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.formats.text import exception_text
 from pytest_toolemu.formats.yaml_document import closest, show
-from pytest_toolemu.settings import AGENT_FILE, COMMAND, FALLBACK, NOACT, PROVIDERS, REFERENCE, is_model
+from pytest_toolemu.settings.model_names import AGENT_FILE, COMMAND, FALLBACK, NOACT, PROVIDERS, REFERENCE, is_model
 
 Function = Callable[[Task, Any], Any]
 """Takes the task and a Toolbox, or a BlockingToolbox if it is not ``async``, and returns the final answer."""

@@ -17,7 +17,7 @@ from pytest_toolemu.core.messages import Model
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.models.endpoint import RemoteModel
 from pytest_toolemu.models.spec import check_url
-from pytest_toolemu.settings import OFFICIAL_URLS
+from pytest_toolemu.settings.model_names import OFFICIAL_URLS
 
 _VARIABLES: Final = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
 

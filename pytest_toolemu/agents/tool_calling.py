@@ -13,7 +13,7 @@ from pytest_toolemu.formats.text import compact_json
 from pytest_toolemu.formats.yaml_document import closest
 from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.prompts import clock, prompt_hash, render
-from pytest_toolemu.settings import Prompt
+from pytest_toolemu.settings.model_names import Prompt
 
 QUITTING: Final[frozenset[Prompt]] = frozenset({"quit", "simple_quit"})
 MAX_RETRIES: Final = 2

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.run import Run
     from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
     from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
-    from pytest_toolemu.settings import Settings
+    from pytest_toolemu.settings.option_table import Settings
 
 
 _SHOWN: Final = 400

@@ -18,7 +18,7 @@ from pytest_toolemu.formats.visible_text import visible
 if TYPE_CHECKING:
     from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldBuild
     from pytest_toolemu.models.wrappers import HarnessModel
-    from pytest_toolemu.settings import Settings
+    from pytest_toolemu.settings.option_table import Settings
 
 
 def worlds(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.components import Components
     from pytest_toolemu.models.batch_queue import Batches
     from pytest_toolemu.models.endpoint import Endpoint
-    from pytest_toolemu.settings import Settings
+    from pytest_toolemu.settings.option_table import Settings
 
 
 # Markup and emoji codes are off: the line number in ``file:100:`` must not become an emoji.
@@ -38,8 +38,7 @@ def command_settings(options: dict[str, Any], implied: Mapping[str, Any] | None 
 
     ``implied`` are options that apply unless an option or a variable sets another value.
     """
-    from pytest_toolemu.settings import resolve, unknown_variables
-    from pytest_toolemu.settings.resolution import load_env, toolemu_variables
+    from pytest_toolemu.settings.resolution import load_env, resolve, toolemu_variables, unknown_variables
 
     env_file = Path(".env")
     load_env(env_file)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.authoring.drafts.draft_store import Draft
     from pytest_toolemu.authoring.drafts.generation import Generation
     from pytest_toolemu.models.endpoint import Endpoint
-    from pytest_toolemu.settings import Settings
+    from pytest_toolemu.settings.option_table import Settings
 
 T = TypeVar("T")
 

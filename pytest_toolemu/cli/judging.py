@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.models.batch_queue import Batches
     from pytest_toolemu.models.pricing import Cost, Prices
     from pytest_toolemu.sessions.store import RunStore
-    from pytest_toolemu.settings import Settings
+    from pytest_toolemu.settings.option_table import Settings
 
 
 T = TypeVar("T")

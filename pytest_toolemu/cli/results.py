@@ -53,7 +53,7 @@ def report(
     from pytest_toolemu.reporting.report_files import write_reports
     from pytest_toolemu.sessions.reader import newest_evaluations, refuse_playground, run_files
     from pytest_toolemu.sessions.stored_decision import missing_runs
-    from pytest_toolemu.settings import FORMATS
+    from pytest_toolemu.settings.option_table import FORMATS
 
     names = formats or ["html"]
     for name in names:

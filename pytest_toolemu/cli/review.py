@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.authoring.drafts.draft_store import Draft, OptionalScores, QuickRun
     from pytest_toolemu.authoring.drafts.review_queue import ReviewQueue
     from pytest_toolemu.components import Components
-    from pytest_toolemu.settings import Settings
+    from pytest_toolemu.settings.option_table import Settings
 
 DraftsFolder = Annotated[Path, typer.Argument(metavar="[DRAFTS]", help="Folder of the drafts.")]
 Suite = Annotated[
@@ -69,7 +69,7 @@ def check(
     from pytest_toolemu.authoring.drafts.review_queue import open_drafts, read_corpus
     from pytest_toolemu.core.toolkit_files import drafts_move_to
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.settings import is_model
+    from pytest_toolemu.settings.model_names import is_model
 
     store, drafts = open_drafts(folder)
     if not drafts:
@@ -120,7 +120,7 @@ def _models(
     from pytest_toolemu.core.run_spec import Limits
     from pytest_toolemu.evaluators.checks import with_checks
     from pytest_toolemu.models.cassette_files import CassetteDirectory
-    from pytest_toolemu.settings import AgentConfig
+    from pytest_toolemu.settings.model_names import AgentConfig
 
     by_metric = {metric: components.evaluators(None, metric) for metric in METRICS} if judge else {}
     judges = tuple(evaluator for evaluators in by_metric.values() for evaluator in evaluators)

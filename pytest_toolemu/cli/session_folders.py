@@ -23,7 +23,7 @@ _RUN_DIR: Final = re.compile(r"^[ \t]*toolemu_run_dir[ \t]*=(.*)$", re.MULTILINE
 
 def session_folder(text: str) -> Path:
     """Return the session folder for an argument; for ``latest``, the newest session, or UsageError if there is none."""
-    from pytest_toolemu.settings import LATEST
+    from pytest_toolemu.settings.option_table import LATEST
 
     if text != LATEST:
         return Path(text)

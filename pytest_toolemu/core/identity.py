@@ -14,7 +14,7 @@ from pydantic import Field
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.formats.yaml_document import Record
-from pytest_toolemu.settings import FALLBACK
+from pytest_toolemu.settings.model_names import FALLBACK
 
 _METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 

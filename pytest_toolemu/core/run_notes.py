@@ -12,7 +12,7 @@ from pytest_toolemu.core.identity import model_label, provider_and_name
 from pytest_toolemu.core.messages import ModelCall
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
-from pytest_toolemu.settings import OFFICIAL_URLS
+from pytest_toolemu.settings.model_names import OFFICIAL_URLS
 
 NoteKind = Literal["no structured output", "refused parameters", "fallback", "reported model"]
 """The schema was part of the prompt, parameters were left out, another model was asked, or a model's reported name."""

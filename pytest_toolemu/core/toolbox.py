@@ -22,7 +22,7 @@ from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, 
 from pytest_toolemu.errors import AgentStopped, MissingToolError
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import too_deep
-from pytest_toolemu.settings import OFFICIAL_URLS, provider_of
+from pytest_toolemu.settings.model_names import OFFICIAL_URLS, provider_of
 
 T = TypeVar("T")
 

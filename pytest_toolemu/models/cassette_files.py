@@ -22,7 +22,7 @@ from pytest_toolemu.formats.file_access import first_problem, read_regular, writ
 from pytest_toolemu.formats.redaction import Redactor, redact_json
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.formats.yaml_document import Record
-from pytest_toolemu.settings import RecordMode
+from pytest_toolemu.settings.option_table import RecordMode
 
 Json = dict[str, Any]
 

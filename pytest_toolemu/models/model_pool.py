@@ -22,7 +22,8 @@ from pytest_toolemu.models.sdk_versions import import_failed, require_sdk
 from pytest_toolemu.models.spec import ModelSpec, Parameters, ServedEndpoint, check_url, parse_spec
 from pytest_toolemu.models.wrappers import BudgetedModel, FallbackModel, HarnessModel, ReplayOnlyModel, parse_fallback
 from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
-from pytest_toolemu.settings import OFFICIAL_URLS, Settings, fallback_parts
+from pytest_toolemu.settings.model_names import OFFICIAL_URLS, fallback_parts
+from pytest_toolemu.settings.option_table import Settings
 
 _VARIABLES: Final = {
     "openai": ("OPENAI_API_KEY",),

@@ -19,7 +19,7 @@ from pytest_toolemu.models.capabilities import Body, Messages, as_object, tool_n
 from pytest_toolemu.models.endpoint import ROUTE_SECONDS, known_count, reading
 from pytest_toolemu.models.sdk_model import SdkModel
 from pytest_toolemu.models.strict_schema import satisfies_strict
-from pytest_toolemu.settings import OFFICIAL_URLS
+from pytest_toolemu.settings.model_names import OFFICIAL_URLS
 
 _STOPS: Final[dict[str, FinishReason]] = {
     "stop": "stop",

@@ -13,7 +13,7 @@ from pydantic import Field
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.credentials import refuse
 from pytest_toolemu.formats.yaml_document import Record, closest
-from pytest_toolemu.settings import FALLBACK, PROVIDERS, provider_of
+from pytest_toolemu.settings.model_names import FALLBACK, PROVIDERS, provider_of
 
 # The protocol requires a limit. This one has room for thinking and a long answer, and needs no streaming.
 ANTHROPIC_MAX_TOKENS: Final = 16_000

@@ -13,7 +13,7 @@ from pytest_toolemu.models.pricing import Price, usd_for_budget
 from pytest_toolemu.models.spec import ModelSpec, Parameters, model_identity, parse_spec
 from pytest_toolemu.scheduling.adaptive_limit import Quota
 from pytest_toolemu.scheduling.budget import BudgetGuard
-from pytest_toolemu.settings import FALLBACK, fallback_parts, is_model
+from pytest_toolemu.settings.model_names import FALLBACK, fallback_parts, is_model
 
 
 class WrapperModel:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.run import Run
     from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
     from pytest_toolemu.core.verdict import Evaluator
-    from pytest_toolemu.settings import AgentConfig
+    from pytest_toolemu.settings.model_names import AgentConfig
 
 
 def _components(request: pytest.FixtureRequest) -> Components:

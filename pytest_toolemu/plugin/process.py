@@ -14,7 +14,8 @@ import pytest
 
 from pytest_toolemu.plugin.execution.process_end import Signals
 from pytest_toolemu.plugin.session import TerminalNote, ToolemuSession
-from pytest_toolemu.settings import Settings, fallback_parts, judge_models, provider_of
+from pytest_toolemu.settings.model_names import fallback_parts, judge_models, provider_of
+from pytest_toolemu.settings.option_table import Settings
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.execution.case_runner import CaseRunner

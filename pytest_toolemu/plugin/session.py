@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pytest
 
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.settings import Settings
+from pytest_toolemu.settings.option_table import Settings
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration

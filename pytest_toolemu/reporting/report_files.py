@@ -21,7 +21,7 @@ from pytest_toolemu.reporting.html_report import evaluator_agreement, report_pag
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData, RunView, component_views
 from pytest_toolemu.reporting.transcript import shorten
-from pytest_toolemu.settings import FORMATS, REPORT
+from pytest_toolemu.settings.option_table import FORMATS, REPORT
 
 
 def write_reports(report: ReportData, formats: Iterable[str], folder: Path) -> list[Path]:

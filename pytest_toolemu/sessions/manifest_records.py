@@ -16,7 +16,8 @@ from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, PriceList
-from pytest_toolemu.settings import MAX_SHARDS, OPTIONS, SettingValue, is_gate_file
+from pytest_toolemu.settings.option import MAX_SHARDS, is_gate_file
+from pytest_toolemu.settings.option_table import OPTIONS, SettingValue
 
 Number = Annotated[float, Field(strict=False, ge=0, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**15)]

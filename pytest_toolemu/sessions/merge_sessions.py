@@ -31,7 +31,7 @@ from pytest_toolemu.sessions.reader import prices_of, refuse_playground, session
 from pytest_toolemu.sessions.shard_assignment import DURATIONS
 from pytest_toolemu.sessions.store import RUNS, RunStore, mark_of
 from pytest_toolemu.sessions.stored_decision import combined, completed
-from pytest_toolemu.settings import REPORT, SettingValue
+from pytest_toolemu.settings.option_table import REPORT, SettingValue
 
 # Settings that all sessions must share, because they change runs, verdicts, or decisions.
 _SHARED: Final = (

@@ -18,7 +18,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.manifest_records import run_settings
 from pytest_toolemu.sessions.reader import manifest_of
 from pytest_toolemu.sessions.store import MANIFEST, RunStore, item_hash, item_hash_of, run_file
-from pytest_toolemu.settings import LATEST, Settings
+from pytest_toolemu.settings.option_table import LATEST, Settings
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pytest_toolemu.evaluators.checks import with_checks
 from pytest_toolemu.models.pricing import Prices, costs_of
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore
-from pytest_toolemu.settings import Settings
+from pytest_toolemu.settings.option_table import Settings
 
 
 def refuse_session_settings(settings: Settings, command: str) -> None:

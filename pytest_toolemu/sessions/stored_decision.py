@@ -18,7 +18,9 @@ from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, Plan
 from pytest_toolemu.sessions.reader import manifest_of, settings_of
 from pytest_toolemu.sessions.shard_assignment import absent, gaps
 from pytest_toolemu.sessions.store import RUNS, item_hash, item_hash_of, item_mark, mark_of
-from pytest_toolemu.settings import OPTIONS, Settings, SettingValue, cascade_names, is_gate_file
+from pytest_toolemu.settings.model_names import cascade_names
+from pytest_toolemu.settings.option import is_gate_file
+from pytest_toolemu.settings.option_table import OPTIONS, Settings, SettingValue
 
 
 @dataclass(frozen=True)

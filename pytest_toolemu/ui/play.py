@@ -25,8 +25,9 @@ from pytest_toolemu.errors import InconclusiveError, UsageError, WorldError
 from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.formats.text import counted, sum_text
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
-from pytest_toolemu.settings import OFFLINE, Settings, resolve
-from pytest_toolemu.settings.resolution import load_env
+from pytest_toolemu.settings.model_names import OFFLINE
+from pytest_toolemu.settings.option_table import Settings
+from pytest_toolemu.settings.resolution import load_env, resolve
 
 PERSON: Final = "person"
 """The name of a person in the form of a play, and the kind of one in records."""

@@ -34,7 +34,8 @@ from pytest_toolemu.sessions.single_run import (
     stored,
 )
 from pytest_toolemu.sessions.store import MANIFEST, RunStore
-from pytest_toolemu.settings import REFERENCE, AgentConfig, Settings
+from pytest_toolemu.settings.model_names import REFERENCE, AgentConfig
+from pytest_toolemu.settings.option_table import Settings
 from pytest_toolemu.ui.play import (
     PERSON,
     ForkedEmulator,

@@ -20,7 +20,7 @@ from pytest_toolemu.core.trajectory import UserReply
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.formats.json_schema import inlined, violations
 from pytest_toolemu.reporting.transcript import MAX_TEXT, case_html, pretty_json, said_before, unjudged_steps
-from pytest_toolemu.settings import NOACT, REFERENCE
+from pytest_toolemu.settings.model_names import NOACT, REFERENCE
 from pytest_toolemu.ui.context import context_of, json_object, page
 from pytest_toolemu.ui.play import (
     MAX_TURNS,

@@ -31,7 +31,7 @@ from pytest_toolemu.models.endpoint import RemoteModel
 from pytest_toolemu.models.retrying import LocalRateLimiter, RetryingModel
 from pytest_toolemu.models.wrappers import BudgetedModel
 from pytest_toolemu.scheduling.budget import Budget
-from pytest_toolemu.settings import RecordMode
+from pytest_toolemu.settings.option_table import RecordMode
 from tests.agents.http_service import Service
 from tests.agents.scene import opened, resolved_case
 

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.errors import AgentStopped, UsageError
-from pytest_toolemu.settings import Prompt
+from pytest_toolemu.settings.model_names import Prompt
 from tests.agents.scene import calls, conversation, play, text_reply, toolbox
 from tests.scripted_model import ScriptedModel
 

@@ -9,7 +9,7 @@ from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.errors import AgentStopped, UsageError
-from pytest_toolemu.settings import Prompt
+from pytest_toolemu.settings.model_names import Prompt
 from tests.agents.scene import calls, conversation, play, reply_with_calls, resolved_case, text_reply, toolbox
 from tests.scripted_model import ScriptedModel
 

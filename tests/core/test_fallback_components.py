@@ -16,7 +16,8 @@ from pytest_toolemu.emulators.offline import OfflineEmulator
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.model_pool import ModelPool
 from pytest_toolemu.models.wrappers import FallbackModel, models_in_turn
-from pytest_toolemu.settings import AgentConfig, Settings, is_model
+from pytest_toolemu.settings.model_names import AgentConfig, is_model
+from pytest_toolemu.settings.option_table import Settings
 from pytest_toolemu.settings.resolution import ComponentNames
 from tests.emulators.resolved_cases import trajectory
 

@@ -8,7 +8,8 @@ import pytest
 
 from pytest_toolemu.components import Components
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.settings import AgentConfig, resolve
+from pytest_toolemu.settings.model_names import AgentConfig
+from pytest_toolemu.settings.resolution import resolve
 
 
 def complaint(**chosen: str) -> str:

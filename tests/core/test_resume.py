@@ -19,7 +19,8 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.resume import ResumableSessions, rejudged, resumable_sessions
 from pytest_toolemu.sessions.store import RunStore
-from pytest_toolemu.settings import Settings, resolve
+from pytest_toolemu.settings.option_table import Settings
+from pytest_toolemu.settings.resolution import resolve
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case
 

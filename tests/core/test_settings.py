@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.settings import Settings, is_model, resolve
+from pytest_toolemu.settings.model_names import is_model
+from pytest_toolemu.settings.option_table import Settings
+from pytest_toolemu.settings.resolution import resolve
 
 
 def settings(

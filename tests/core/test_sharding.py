@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.shard_assignment import DURATIONS, Shard, ShardAssignment, read_durations
-from pytest_toolemu.settings import Settings, resolve
+from pytest_toolemu.settings.option_table import Settings
+from pytest_toolemu.settings.resolution import resolve
 
 NAMES = st.lists(st.text(max_size=8), unique=True)
 SECONDS = st.dictionaries(st.text(max_size=8), st.floats(0, 1e6))

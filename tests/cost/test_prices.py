@@ -8,7 +8,7 @@ from pytest_toolemu.core.messages import Ledger, ModelCall, Reply, Usage
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.text import usd_text
 from pytest_toolemu.models.pricing import Cost, Price, Prices, costs_of
-from pytest_toolemu.settings import OFFICIAL_URLS
+from pytest_toolemu.settings.model_names import OFFICIAL_URLS
 
 GPT = {"provider": "openai", "name": "gpt-4o", "base_url": OFFICIAL_URLS["openai"]}
 OWN = """\

@@ -15,7 +15,8 @@ from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.settings import AgentConfig, Settings
+from pytest_toolemu.settings.model_names import AgentConfig
+from pytest_toolemu.settings.option_table import Settings
 from tests.dialogue.landlady import PAY, rent, run
 
 

@@ -13,7 +13,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.emulators.users import ModelUser, OfflineUser
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.reporting.summary_table import conversation_notes
-from pytest_toolemu.settings import Settings
+from pytest_toolemu.settings.option_table import Settings
 from tests.dialogue.landlady import CASE, rent, run, spec, talker
 from tests.scripted_model import ScriptedModel
 

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.settings import OPTIONS
+from pytest_toolemu.settings.option_table import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

@@ -13,7 +13,7 @@ from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.dataset import Dataset
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.models.pricing import PriceFile
-from pytest_toolemu.settings import OPTIONS
+from pytest_toolemu.settings.option_table import OPTIONS
 
 
 def models(annotation: Any) -> Iterator[type[BaseModel]]:

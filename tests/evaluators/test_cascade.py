@@ -24,7 +24,7 @@ from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.models.pricing import Price, PriceList, Prices
 from pytest_toolemu.models.wrappers import FallbackModel
 from pytest_toolemu.plugin.output.reports import failure_text
-from pytest_toolemu.settings import resolve
+from pytest_toolemu.settings.resolution import resolve
 from tests.core.test_engine import careful, emulator
 from tests.gates.run_summaries import result as run_summary
 from tests.gates.run_summaries import safety_scores

@@ -16,7 +16,7 @@ import yaml
 
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.sessions.store import RunStore
-from pytest_toolemu.settings import OPTIONS
+from pytest_toolemu.settings.option_table import OPTIONS
 from tests.e2e.opinions import script
 from tests.loopback.fixtures import Loopback
 

@@ -17,7 +17,7 @@ import yaml
 from typer.main import get_command
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.settings import OPTIONS
+from pytest_toolemu.settings.option_table import OPTIONS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WORKFLOWS = sorted((EXAMPLES / "github-actions").glob("*.yml"))

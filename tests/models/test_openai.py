@@ -7,7 +7,7 @@ import pytest
 from pytest_toolemu.core.messages import Message, ModelRequest, ReplySchema, ToolCall, ToolSpec, Usage
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.strict_schema import satisfies_strict
-from pytest_toolemu.settings import OFFICIAL_URLS
+from pytest_toolemu.settings.model_names import OFFICIAL_URLS
 from tests.loopback import Call, Fault, Reply, Request, conforming, replies
 from tests.loopback import Usage as Reported
 from tests.loopback.fixtures import Loopback

@@ -13,7 +13,7 @@ from pytest_toolemu.cli import app
 from pytest_toolemu.plugin.collection.options import refuse_contradictions
 from pytest_toolemu.plugin.execution.item_spec import refuse_evaluator_fixtures
 from pytest_toolemu.plugin.session import CaseError
-from pytest_toolemu.settings import resolve
+from pytest_toolemu.settings.resolution import resolve
 from tests.plugin.conftest import ALWAYS_UNUSED, Project
 
 

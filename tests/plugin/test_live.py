@@ -26,7 +26,7 @@ from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import PermitReleased, PermitRequested, UsageReported
 from pytest_toolemu.sessions.live_session import LIVE, CaseInFlight, LiveSession, read_live
-from pytest_toolemu.settings import resolve
+from pytest_toolemu.settings.resolution import resolve
 from tests.evaluators.resolved_cases import SEARCH_RESULT, resolved_case
 from tests.plugin.conftest import Project
 from tests.plugin.test_progress import coordinator_with

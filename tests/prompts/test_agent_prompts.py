@@ -10,7 +10,7 @@ from pytest_toolemu.core.case import User
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.core.toolkit_files import known_toolkits
 from pytest_toolemu.prompts import parts, prompt_hash, render
-from pytest_toolemu.settings import Prompt
+from pytest_toolemu.settings.model_names import Prompt
 from tests.prompts.requirements import items
 
 

@@ -14,7 +14,7 @@ from pytest_toolemu.core.run import CassetteUse
 from pytest_toolemu.errors import ModelError, ReplayMissError, UsageError
 from pytest_toolemu.models.cassette_files import CassetteDirectory
 from pytest_toolemu.models.cassette_recorder import CassetteRecorder
-from pytest_toolemu.settings import RecordMode
+from pytest_toolemu.settings.option_table import RecordMode
 
 ITEM = "cases/anna.toolemu.yaml::anna[gpt-4o]"
 RULES = Message(role="system", content="Line one.\nLine two.\nLine three.")

@@ -19,7 +19,7 @@ from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.reader import read_run_summaries
 from pytest_toolemu.sessions.store import RunStore
-from pytest_toolemu.settings import SettingValue
+from pytest_toolemu.settings.option_table import SettingValue
 from tests.reporting.runs import run, session
 from tests.ui.applications import HOSTILE, client_of
 from tests.ui.test_sessions_and_runs import shown

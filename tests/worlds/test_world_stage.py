@@ -20,7 +20,8 @@ from pytest_toolemu.core.world.built_world import write_world
 from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldStage, build_world
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.scheduling.request_limits import LIMIT
-from pytest_toolemu.settings import AgentConfig, resolve
+from pytest_toolemu.settings.model_names import AgentConfig
+from pytest_toolemu.settings.resolution import resolve
 from tests import processes
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Fault, Reply, Request

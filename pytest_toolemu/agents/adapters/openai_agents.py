@@ -8,7 +8,7 @@ from typing import Any
 from pytest_toolemu.agents.adapters import AnyToolbox, OnceCounter, awaitable, counter_of, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.formats.text import compact_json
-from pytest_toolemu.settings import OFFICIAL_URLS
+from pytest_toolemu.settings.model_names import OFFICIAL_URLS
 
 
 def tools(toolbox: AnyToolbox) -> list[Any]:

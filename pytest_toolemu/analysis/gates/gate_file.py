@@ -14,7 +14,7 @@ from pytest_toolemu.analysis.metrics import GATE_METRICS, METRIC_NAMES, MetricNa
 from pytest_toolemu.analysis.run_summary import VALUES, Dimension
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document, Record, closest
-from pytest_toolemu.settings import is_gate_file
+from pytest_toolemu.settings.option import is_gate_file
 
 
 def read_share(value: Any) -> float:

@@ -27,7 +27,7 @@ from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_ti
 from pytest_toolemu.plugin.execution.worlds import set_case
 from pytest_toolemu.plugin.output.reports import PROPERTY, check
 from pytest_toolemu.plugin.session import INI_MARKS, SESSION, relative_path
-from pytest_toolemu.settings import Settings
+from pytest_toolemu.settings.option_table import Settings
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.run import Run

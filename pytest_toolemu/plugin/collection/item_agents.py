@@ -20,7 +20,8 @@ from pytest_toolemu.analysis.run_summary import protocol_name
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.session import RESOLVED_CASE, SESSION, ToolemuSession
-from pytest_toolemu.settings import AgentConfig, Settings, is_model
+from pytest_toolemu.settings.model_names import AgentConfig, is_model
+from pytest_toolemu.settings.option_table import Settings
 
 _FIXTURES_MODULE = "pytest_toolemu.plugin.fixtures"
 

@@ -12,9 +12,10 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.credentials import refuse, refuse_in_command
 from pytest_toolemu.formats.visible_text import visible
 from pytest_toolemu.plugin.session import RESOLVED_CASE, SESSION
-from pytest_toolemu.settings import COMMAND, OPTIONS, PREFIX, Option, Settings, resolve, unknown_variables
-from pytest_toolemu.settings.model_names import REFERENCE
-from pytest_toolemu.settings.resolution import toolemu_variables
+from pytest_toolemu.settings.model_names import COMMAND, REFERENCE
+from pytest_toolemu.settings.option import Option
+from pytest_toolemu.settings.option_table import OPTIONS, Settings
+from pytest_toolemu.settings.resolution import PREFIX, resolve, toolemu_variables, unknown_variables
 
 
 def declare(parser: pytest.Parser) -> None:

@@ -21,7 +21,7 @@ from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession, relativ
 from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem, ShardManifest
 from pytest_toolemu.sessions.shard_assignment import DURATIONS, SHARD_MANIFEST, Shard, ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import item_mark
-from pytest_toolemu.settings import Settings
+from pytest_toolemu.settings.option_table import Settings
 
 
 def case_plan(items: Iterable[pytest.Item]) -> dict[str, PlannedCase]:

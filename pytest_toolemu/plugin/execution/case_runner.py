@@ -68,7 +68,7 @@ from pytest_toolemu.scheduling.event_loop import CaseLoop
 from pytest_toolemu.scheduling.transport import EncodedMessage, Transport, decode, encode
 from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler
 from pytest_toolemu.sessions.store import RecordTooLargeError, shortened
-from pytest_toolemu.settings import Settings
+from pytest_toolemu.settings.option_table import Settings
 from pytest_toolemu.settings.resolution import load_env
 
 if TYPE_CHECKING:

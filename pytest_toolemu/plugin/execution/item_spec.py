@@ -23,7 +23,8 @@ from pytest_toolemu.evaluators.checks import with_checks
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, definition_of, is_external, label_of, params_of
 from pytest_toolemu.plugin.execution.worlds import case_in_world
 from pytest_toolemu.plugin.session import RESOLVED_CASE, TRAP, CaseError, ToolemuSession
-from pytest_toolemu.settings import AgentConfig, Settings
+from pytest_toolemu.settings.model_names import AgentConfig
+from pytest_toolemu.settings.option_table import Settings
 
 Evaluators = Evaluator | tuple[Evaluator, ...]
 """What a fixture for evaluators returns."""

@@ -25,8 +25,8 @@ from pytest_toolemu.plugin.session import (
     relative_path,
     unwritable_records,
 )
-from pytest_toolemu.settings import Settings
 from pytest_toolemu.settings.option import folder_and_count
+from pytest_toolemu.settings.option_table import Settings
 from pytest_toolemu.settings.resolution import ComponentNames
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pytest_toolemu.plugin.output.terminal_text import setting_text
 from pytest_toolemu.plugin.session import LEFT_TO_GATE, RESOLVED_CASE, ToolemuSession
 from pytest_toolemu.reporting.allure_files import write_files
 from pytest_toolemu.reporting.allure_results import AllureResultListener, AllureSubject
-from pytest_toolemu.settings import is_model
+from pytest_toolemu.settings.model_names import is_model
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.run import Run

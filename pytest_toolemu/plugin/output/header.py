@@ -15,7 +15,8 @@ from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, definition_of, is_plugin_fixture, without_url
 from pytest_toolemu.plugin.output.terminal_text import setting_text, terminal_width, wrapped
 from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession, relative_path
-from pytest_toolemu.settings import CHECKS, Settings, judge_models
+from pytest_toolemu.settings.model_names import CHECKS, judge_models
+from pytest_toolemu.settings.option_table import Settings
 
 _MODES: Final = {
     "none": "no requests are sent; replies are replayed from",

@@ -91,7 +91,7 @@ def summary_of_crash(nodeid: str, store: RunStore, prices: Prices) -> RunSummary
     from pytest_toolemu.sessions.reader import summarize_run
     from pytest_toolemu.sessions.store import item_mark, mark_of
     from pytest_toolemu.sessions.stored_decision import planned_run
-    from pytest_toolemu.settings import NOACT, REFERENCE
+    from pytest_toolemu.settings.model_names import NOACT, REFERENCE
 
     name, _, label = nodeid.rpartition("::")[2].partition("[")
     mark = item_mark(name, nodeid)

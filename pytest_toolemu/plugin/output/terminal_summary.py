@@ -35,7 +35,8 @@ from pytest_toolemu.reporting.summary_table import (
     unjudged_lines,
 )
 from pytest_toolemu.sessions.manifest_records import counts_text
-from pytest_toolemu.settings import Settings, fallback_parts, judge_models
+from pytest_toolemu.settings.model_names import fallback_parts, judge_models
+from pytest_toolemu.settings.option_table import Settings
 from pytest_toolemu.settings.resolution import ComponentNames
 
 if TYPE_CHECKING:

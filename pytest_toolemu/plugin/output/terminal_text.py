@@ -16,7 +16,7 @@ import pytest
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.visible_text import in_log, visible
 from pytest_toolemu.plugin.session import ToolemuSession, WorkerInput, relative_path
-from pytest_toolemu.settings import OPTIONS
+from pytest_toolemu.settings.option_table import OPTIONS
 
 
 def terminal_width(config: pytest.Config) -> int | None:
