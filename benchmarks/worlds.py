@@ -24,7 +24,7 @@ from pytest_toolemu.core.references import ReferenceCall
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
 from pytest_toolemu.core.world.database import quote
-from pytest_toolemu.core.world.toolkit_plan import plan_of, plan_toolkit
+from pytest_toolemu.core.world.toolkit_plan import plan_of, planned
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import OpenEntityError
 from pytest_toolemu.formats.yaml_document import Document
@@ -87,7 +87,7 @@ def measured(cases: int | None) -> Times:
     gc.freeze()  # as sessions do after the collection of cases
     declared = [kit for kit in toolkits if kit.is_declared]
     return {
-        "check of a toolkit": [_milliseconds(plan_toolkit, kit)[0] for kit in declared],
+        "check of a toolkit": [_milliseconds(planned, kit)[0] for kit in declared],
         "world of a case": [_milliseconds(World.of, case)[0] for case in resolved_cases],
         "plain tables and rows": [_milliseconds(_plain, case)[0] for case in resolved_cases],
         "call of a reference": [

@@ -6,6 +6,7 @@ plugin, which every test run of its environment would load.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import string
@@ -14,7 +15,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from importlib.resources import files
 from itertools import chain
+from operator import attrgetter
 from random import Random
 from typing import Any, Final
 
@@ -28,40 +31,11 @@ _TRIES: Final = 50
 _LONGEST: Final = 20_000
 _ORDINARY: Final = string.ascii_letters + string.digits + " -_.,:/#+"
 _SUCCESS: Final = frozenset({"success", "successful", "ok", "done", "found", "valid"})
-# The maker of a text by a JSON Schema format, and by the last word of a name that has no format.
+# The maker of a text by the last word of a name, and functions of mimesis that are makers.
+_KINDS: Final[dict[str, dict[str, str]]] = json.loads((files(__package__) / "text_kinds.json").read_text("utf-8"))
+_WORDS: Final = {word: maker for maker, words in _KINDS["words"].items() for word in words.split()}
+# The maker of a text by a JSON Schema format, unless it has the same name.
 _FORMATS: Final = {"date-time": "moment", "uri-reference": "uri", "idn-email": "email"}
-_WORDS: Final = {
-    word: maker
-    for maker, names in {
-        "email": "email mail to from cc bcc",
-        "phone": "phone mobile telephone fax",
-        "uri": "url link website uri",
-        "ipv4": "ip",
-        "address": "address location venue destination origin street",
-        "city": "city town",
-        "country": "country",
-        "postcode": "postcode zip",
-        "first_name": "first given",
-        "last_name": "last family surname",
-        "company": "company organization organisation employer vendor merchant seller store bank brand hotel",
-        "username": "username login handle nickname",
-        "file": "file filename attachment document photo image path",
-        "product": "product article item",
-        "sentence": "description body content text message note comment summary bio details snippet reason",
-        "currency": "currency",
-        "color": "color colour",
-        "occupation": "job occupation profession position",
-        "timezone": "timezone",
-        "hash": "hash checksum sha commit",
-        "person": "user person owner author contact sender recipient payee customer patient doctor driver member "
-        "guest manager assignee attendee participant landlord tenant holder colleague friend organizer by",
-        "date": "date day on birthday",
-        "moment": "time at timestamp when until since start end",
-        "identifier": "id ids uuid code key token reference ref",
-    }.items()
-    for word in names.split()
-}
-
 _FUTURE: Final = frozenset({"due", "end", "ends", "expires", "expiry", "until", "deadline", "arrival", "departure"})
 
 
@@ -193,6 +167,8 @@ class SchemaGenerator:
             owner = [word for word in (*_words(path[-2]), *_words(path[-1])) if _WORDS.get(word) != "identifier"]
             body = "".join(self._random.choices(string.ascii_lowercase + string.digits, k=8))
             return f"{owner[-1][:3]}-{body}" if owner else body
+        if maker in _KINDS["functions"]:
+            return str(attrgetter(_KINDS["functions"][maker])(self._fake)())
         return str(_MAKERS.get(maker, _MAKERS["title"])(self._fake))
 
 
@@ -209,31 +185,12 @@ def _maker_of(path: Path, form: str | None) -> str:
 
 _MAKERS: Final[dict[str, Callable[[Any], Any]]] = {
     "email": lambda fake: fake.person.email(domains=["example.com", "example.net", "example.org"]),
-    "phone": lambda fake: fake.person.phone_number(),
     "uri": lambda fake: f"https://www.example.org/{fake.internet.slug(parts_count=2)}",
     "hostname": lambda fake: f"{fake.text.word().lower()}.example.org",
     "ipv4": lambda fake: f"192.0.2.{fake.random.randint(1, 254)}",
     "ipv6": lambda fake: f"2001:db8::{fake.random.randint(1, 0xFFFF):x}",
-    "uuid": lambda fake: fake.cryptographic.uuid(),
-    "hash": lambda fake: fake.cryptographic.hash(),
     "duration": lambda fake: f"PT{fake.random.randint(5, 90)}M",
     "address": lambda fake: f"{fake.address.address()}, {fake.address.city()}",
-    "city": lambda fake: fake.address.city(),
-    "country": lambda fake: fake.address.default_country(),
-    "postcode": lambda fake: fake.address.postal_code(),
-    "person": lambda fake: fake.person.full_name(),
-    "first_name": lambda fake: fake.person.first_name(),
-    "last_name": lambda fake: fake.person.last_name(),
-    "username": lambda fake: fake.person.username(),
-    "occupation": lambda fake: fake.person.occupation(),
-    "company": lambda fake: fake.finance.company(),
-    "currency": lambda fake: fake.finance.currency_iso_code(),
-    "timezone": lambda fake: fake.datetime.timezone(),
-    "file": lambda fake: fake.file.file_name(),
-    "product": lambda fake: fake.food.dish(),
-    "color": lambda fake: fake.text.color(),
-    "sentence": lambda fake: fake.text.sentence(),
-    "word": lambda fake: fake.text.word(),
     "title": lambda fake: " ".join(fake.text.words(2)).capitalize(),
 }
 

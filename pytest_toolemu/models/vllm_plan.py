@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -284,33 +285,7 @@ def _installed() -> tuple[str, ...]:
 
 
 # From the documentation of vLLM 0.32; the first match wins. Patterns match names and, for folders, ``model_type``.
-_FAMILIES: Final = tuple(
-    (re.compile(pattern, re.IGNORECASE), parser)
-    for pattern, parser in (
-        (r"qwen3[-_.]?coder", "qwen3_coder"),
-        (r"qwen|qwq|hermes", "hermes"),
-        (r"llama[-_.]?4", "llama4_pythonic"),
-        (r"llama[-_.]?3|^llama$", "llama3_json"),
-        (r"mi[sx]tral|ministral|devstral|magistral|codestral", "mistral"),
-        (r"gpt[-_]?oss", "openai"),
-        (r"deepseek[-_]?v3[._]2", "deepseek_v32"),
-        (r"deepseek[-_]?v3[._]1", "deepseek_v31"),
-        (r"deepseek[-_]?v3", "deepseek_v3"),
-        (r"glm[-_]?4[._]?[789]", "glm47"),
-        (r"glm[-_]?4[._]?[56]|glm4_moe", "glm45"),
-        (r"kimi[-_]?k2", "kimi_k2"),
-        (r"minimax[-_]?m2", "minimax_m2"),
-        (r"granite[-_]?4|granitemoehybrid", "granite4"),
-        (r"granite", "granite"),
-        (r"phi[-_]?4[-_]mini", "phi4_mini_json"),
-        (r"(functiongemma|internlm|jamba|lfm2|apertus|xlam)", r"\1"),
-        (r"gemma[-_]?4", "gemma4"),
-        (r"olmo[-_]?3", "olmo3"),
-        (r"seed[-_]?oss", "seed_oss"),
-        (r"hunyuan[-_]a13b", "hunyuan_a13b"),
-        (r"ernie[-_]?4[._]?5", "ernie45"),
-    )
-)
+_FAMILIES: Final = tuple(json.loads((files(__package__) / "vllm_tool_parsers.json").read_text("utf-8")).items())
 
 
 def tool_parser(model: str) -> str | None:
@@ -318,7 +293,7 @@ def tool_parser(model: str) -> str | None:
     kind = _model_type(Path(model).expanduser())
     for text in filter(None, (Path(model).name if kind else model, kind)):
         for pattern, parser in _FAMILIES:
-            if match := pattern.search(text):
+            if match := re.search(pattern, text, re.IGNORECASE):
                 return match.expand(parser).lower()
     return None
 

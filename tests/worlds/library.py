@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_toolkit
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, planned
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.core.world.world_state import WorldBeginning
 from pytest_toolemu.formats.yaml_document import Document
@@ -206,7 +206,7 @@ def toolkit_of(text: str = LIBRARY) -> Toolkit:
 @functools.cache
 def plan_of_text(text: str) -> ToolkitPlan:
     """Return the plan of the toolkit in a text, whose declarations must be valid."""
-    plan, problems = plan_toolkit(toolkit_of(text))
+    plan, problems = planned(toolkit_of(text))
     assert problems == []
     return plan
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.core.world.toolkit_plan import declaration_problems_in_file, plan_toolkit
+from pytest_toolemu.core.world.toolkit_plan import declaration_problems_in_file, planned
 from pytest_toolemu.errors import DocumentError, UsageError
 from tests.worlds.library import LIBRARY, toolkit_of
 
@@ -115,7 +115,7 @@ def test_the_toolkit_of_a_record_which_holds_every_default_is_valid() -> None:
 
 
 def test_the_toolkit_of_a_record_may_have_keys_without_an_effect() -> None:
-    assert plan_toolkit(toolkit_of(LIBRARY.replace("{update: book}", "{update: book, columns: [title]}")))[1] == []
+    assert planned(toolkit_of(LIBRARY.replace("{update: book}", "{update: book, columns: [title]}")))[1] == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pytest_toolemu.analysis.rejudge import CurrentCases
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.world.state_changes import StateEdit
-from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
+from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.core.world.world import World, beginning_of
 from pytest_toolemu.core.world.world_state import StateHistory
 from pytest_toolemu.errors import UsageError, WorldError
@@ -47,7 +47,7 @@ def call(world: World, tool: str, /, **arguments: Any) -> dict[str, Any]:
     ],
 )
 def test_conditions_and_orders_of_tables_are_limited_too(old: str, new: str, reason: str) -> None:
-    ((loc, text),) = plan_toolkit(toolkit_of(changed((old, new))))[1]
+    ((loc, text),) = planned(toolkit_of(changed((old, new))))[1]
     assert loc in {("entities", "book", "order"), ("entities", "book")}
     assert reason in text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,12 +45,6 @@ class ToolkitPlan:
     databases: ToolkitDatabases = field(compare=False, repr=False)
 
 
-@once_per_object(1024)
-def planned(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
-    """Return the result of ``plan_toolkit``, which is computed once for each toolkit."""
-    return plan_toolkit(toolkit)
-
-
 def plan_of(toolkit: Toolkit) -> ToolkitPlan:
     """Return the plan of a toolkit. Raise WorldError if its declarations are not valid."""
     plan, problems = planned(toolkit)
@@ -59,8 +53,12 @@ def plan_of(toolkit: Toolkit) -> ToolkitPlan:
     return plan
 
 
-def plan_toolkit(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
-    """Return the plans of a toolkit, and every problem of its declarations with its location in the toolkit's file."""
+@once_per_object(1024)
+def planned(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
+    """Return the plans of a toolkit, and every problem of its declarations with its location in the toolkit's file.
+
+    They are computed once for each toolkit.
+    """
     tables, problems = entity_tables(toolkit)
     plans: dict[str, Plan] = {}
     for index, tool in enumerate(toolkit.tools):
@@ -134,43 +132,42 @@ def _reference_problems(plan: Plan) -> Iterator[Problem]:
     for index, statement in enumerate(operation.then):
         if not _CHANGE.match(statement):
             yield ("then", index), "a statement begins with INSERT, UPDATE, or DELETE"
-    yield from _column_problems(plan)
-    yield from _set_problems(plan)
+    yield from _field_name_problems(plan)
 
 
-def _column_problems(plan: Plan) -> Iterator[Problem]:
-    sources = {*(plan.table.fields if plan.table else ()), *plan.operation.show}
-    for index, name in enumerate(plan.columns):
-        if name not in sources:
-            loc: Loc = ("columns",) if isinstance(plan.operation.columns, str) else ("columns", index)
-            yield loc, f"the entity has no field {name!r}{closest(name, sources)}"
-
-
-def _set_problems(plan: Plan) -> Iterator[Problem]:
-    fields = plan.table.fields if plan.table else {}
-    if plan.operation.set and plan.operation.verb not in ("create", "update"):
+def _field_name_problems(plan: Plan) -> Iterator[Problem]:
+    operation, fields = plan.operation, plan.table.fields if plan.table else {}
+    if operation.set and operation.verb not in ("create", "update"):
         yield ("set",), "'set' goes with 'create' or 'update'"
         return
-    for name in plan.operation.set:
-        if name not in fields:
-            yield ("set", name, KEY), f"the entity has no field {name!r}{closest(name, fields)}"
+    named: dict[Loc, str] = {("set", name, KEY): name for name in operation.set}
+    if isinstance(operation.columns, str):
+        named["columns",] = operation.columns
+    else:
+        named |= {("columns", index): name for index, name in enumerate(operation.columns)}
+    for loc, name in named.items():
+        sources = fields.keys() if loc[0] == "set" else {*fields, *operation.show}
+        if name not in sources:
+            yield loc, f"the entity has no field {name!r}{closest(name, sources)}"
 
 
 def declaration_problems_in_file(toolkit: Toolkit) -> list[Problem]:
     """Return every problem of a toolkit's declarations, and what has no effect in them or never matches a row.
 
-    Toolkits in records, which other versions may have accepted, are only executed; ``plan_toolkit`` checks them.
+    Toolkits in records, which other versions may have accepted, are only executed; ``planned`` checks them.
     """
-    plan, problems = planned(toolkit)
-    return problems or list(_effect_problems(toolkit, plan))
+    kit, problems = planned(toolkit)
+    problems = problems or [each for table in kit.tables.values() for each in _entity_problems(table, kit.tables)]
+    return problems or list(_of_tools(toolkit, kit, _effect_problems))
 
 
-def _effect_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:
-    for table in kit.tables.values():
-        yield from entity_problems(table, kit.tables)
+def _of_tools(
+    toolkit: Toolkit, kit: ToolkitPlan, problems_of: Callable[[Plan], Iterable[Problem]]
+) -> Iterator[Problem]:
+    """Yield the problems of each operation, with their locations in the toolkit's file."""
     for index, tool in enumerate(toolkit.tools):
         if (plan := kit.plans.get(tool.name)) is not None:
-            for loc, message in effect_problems(plan):
+            for loc, message in problems_of(plan):
                 yield ("tools", index, "operation", *loc), f"{tool.name}: {message}"
 
 
@@ -182,11 +179,7 @@ def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]
         name, part, error = problem
         yield ("entities", name, *part), _explained(error, kit.tables[name].fields, kit)
         return
-    for index, tool in enumerate(toolkit.tools):
-        if (plan := kit.plans.get(tool.name)) is not None:
-            where: Loc = ("tools", index, "operation")
-            for loc, message in [*_sql_problems(plan, kit), *_coverage_problems(plan)]:
-                yield (*where, *loc), f"{tool.name}: {message}"
+    yield from _of_tools(toolkit, kit, lambda plan: [*_sql_problems(plan, kit), *_coverage_problems(plan)])
 
 
 def _sql_problems(plan: Plan, kit: ToolkitPlan) -> list[Problem]:
@@ -289,14 +282,14 @@ _REMEDIES: Final = {
 }
 
 
-def effect_problems(plan: Plan) -> Iterator[Problem]:
+def _effect_problems(plan: Plan) -> Iterator[Problem]:
     """Yield keys of an operation that have no effect with its verb, and types that never match."""
     yield from _unread_problems(plan)
     yield from _key_problems(plan)
     yield from _argument_problems(plan)
 
 
-def entity_problems(table: EntityTable, tables: Mapping[str, EntityTable]) -> Iterator[Problem]:
+def _entity_problems(table: EntityTable, tables: Mapping[str, EntityTable]) -> Iterator[Problem]:
     """Yield what has no effect in an entity, and references whose values never are keys."""
     loc: Loc = ("entities", table.name)
     if table.entity.id and table.counts_keys:
