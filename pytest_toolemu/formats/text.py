@@ -22,7 +22,7 @@ def compact_json(value: Any) -> str:
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun in the singular or plural: ``1 run``, ``1,234 runs``, ``2 batches``."""
-    plural = "es" if noun.endswith("ch") else "s"
+    plural = "es" if noun.endswith(("ch", "ss")) else "s"
     return f"{count:,} {noun}{'' if count == 1 else plural}"
 
 

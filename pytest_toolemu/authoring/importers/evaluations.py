@@ -225,7 +225,10 @@ def read_lines(path: Path) -> list[JsonLine]:
     lines, problems = [], []
     for number, text in enumerate(_texts(path), 1):
         try:
-            record = _value(text.decode("utf-8-sig"))
+            decoded = text.decode("utf-8-sig")
+            record = json.loads(decoded)
+            if re.search(r"\\u[dD][89a-fA-F]", decoded):  # lone surrogates, which UTF-8 cannot encode
+                record = json.loads(printable(json.dumps(record, ensure_ascii=False)))
             if not isinstance(record, dict):
                 raise ValueError("not a JSON object")
             lines.append(JsonLine(path, number, record))
@@ -235,13 +238,6 @@ def read_lines(path: Path) -> list[JsonLine]:
     if not lines:
         raise UsageError(f"{path}: the file is empty; name a file with content")
     return lines
-
-
-def _value(text: str) -> Any:
-    """Return a JSON value in which lone surrogates, which UTF-8 cannot encode, are replaced."""
-    value = json.loads(text)
-    surrogate = re.search(r"\\u[dD][89a-fA-F]", text)
-    return json.loads(printable(json.dumps(value, ensure_ascii=False))) if surrogate else value
 
 
 def raise_if_any(problems: list[str]) -> None:

@@ -14,15 +14,11 @@ from typing_extensions import TypedDict
 from pytest_toolemu.agents.custom import load_object
 from pytest_toolemu.authoring.importers.mcp_tools import published_tool
 from pytest_toolemu.authoring.importers.published_tools import PublishedTool, PublishedToolkit
-from pytest_toolemu.authoring.importers.sources import Notes, add_note, load_json, objects
+from pytest_toolemu.authoring.importers.sources import Notes, add_note, load_json, objects, read_values
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import read_regular
 from pytest_toolemu.formats.yaml_document import show
 
 Json = dict[str, Any]
-
-MAX_BYTES: Final = 50_000_000
-"""The largest file that is read, in bytes."""
 
 _LISTS: Final = ("tools", "functions", "functionDeclarations", "function_declarations", "result", "request", "body")
 _PARAMETERS: Final = (
@@ -42,31 +38,11 @@ _MAX_NESTED: Final = 6
 def read_functions(path: Path) -> PublishedToolkit:
     """Return the tools in a JSON file. Raise UsageError if it cannot be read or contains none."""
     notes: Notes = {}
-    tools = tuple(functions_in(load_json_file(path, _READS), notes))
+    values = read_values(path, _READS)
+    tools = tuple(functions_in(values[0] if len(values) == 1 else values, notes))
     if not tools:
         raise UsageError(f"{path}: contains no tools; this command reads {_READS}")
     return PublishedToolkit(path.name.partition(".")[0], f"the file {path.name}", tools, notes=notes)
-
-
-def load_json_file(path: Path, expected: str) -> Any:
-    """Return the value in a JSON file. Raise UsageError if it is missing, too large, or not valid."""
-    text = read_file(path, expected)
-    try:
-        return load_json(text)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path}:{error.lineno}: is not JSON: {error.msg}; this command reads {expected}") from None
-    except RecursionError:
-        raise UsageError(f"{path}: is nested too deeply; this command reads {expected}") from None
-
-
-def read_file(path: Path, expected: str) -> str:
-    """Return the text of a file. Raise UsageError if it is missing, too large, or not UTF-8."""
-    try:
-        return read_regular(path, MAX_BYTES).decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; this command reads {expected}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: is not UTF-8 text; this command reads {expected}") from None
 
 
 def functions_in(value: Any, notes: Notes, depth: int = 0) -> Iterator[PublishedTool]:
@@ -207,43 +183,27 @@ def _as_json(definition: Json) -> Any:
 
 
 def _function(function: Callable[..., Any]) -> PublishedTool:
-    return PublishedTool(
-        name=function.__name__,
-        description=inspect.getdoc(function) or "",
-        parameters=_argument_schema(function),
-        returns=_result_schema(function),
-    )
-
-
-def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return a function's tool; its schemas are None if its annotations have none."""
+    parameters = returns = None
     try:
-        return inspect.signature(function, eval_str=True)
+        signature = inspect.signature(function, eval_str=True)
     except Exception:  # annotations are expressions of the user
-        return None
+        signature = None
+    if signature is not None:
+        parameters = _argument_schema(signature)
+        annotation = signature.return_annotation
+        returns = None if annotation in (None, Any, inspect.Signature.empty) else _json_schema(annotation)
+    return PublishedTool(function.__name__, inspect.getdoc(function) or "", parameters, returns=returns)
 
 
-def _argument_schema(function: Callable[..., Any]) -> Any:
-    """Return the schema of a function's arguments; None if its annotations have none."""
-    signature = _signature(function)
-    if signature is None:
-        return None
+def _argument_schema(signature: inspect.Signature) -> Any:
     members: Json = {}
     for name, parameter in signature.parameters.items():
         annotation = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
-        if name not in ("self", "cls") and parameter.kind not in _VARIABLE and not _is_context(annotation):
+        is_context = getattr(getattr(annotation, "__origin__", annotation), "__name__", "") in _CONTEXTS
+        if name not in ("self", "cls") and parameter.kind not in _VARIABLE and not is_context:
             members[name] = annotation if parameter.default is inspect.Parameter.empty else NotRequired[annotation]
     return _json_schema(TypedDict("Arguments", members))  # type: ignore[operator]
-
-
-def _is_context(annotation: Any) -> bool:
-    kind = getattr(annotation, "__origin__", annotation)
-    return getattr(kind, "__name__", "") in _CONTEXTS
-
-
-def _result_schema(function: Callable[..., Any]) -> Any:
-    signature = _signature(function)
-    annotation = None if signature is None else signature.return_annotation
-    return None if annotation in (None, Any, inspect.Signature.empty) else _json_schema(annotation)
 
 
 def _json_schema(kind: Any) -> Any:

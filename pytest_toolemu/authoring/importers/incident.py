@@ -171,7 +171,8 @@ def _incident(
             raise
     if redact and sensitive is not None:
         case, toolkit = sensitive.replaced([case, toolkit])
-    case = {"title": _title(case["instruction"]), **case}
+    title = truncated(" ".join(case["instruction"].partition("\n\n")[0].split()), _TITLE_LENGTH).rstrip(".!?")
+    case = {"title": title, **case}
     paths = target / "cases" / f"{case_id}{CASE_SUFFIX}", target / "toolkits" / f"{toolkit_name}{TOOLKIT_SUFFIX}"
     incident = ImportedIncident(
         case=paths[0],
@@ -199,7 +200,7 @@ def _case(
     for call in calls:
         if not call.is_readable:
             add_note(notes, "a call whose arguments are not a JSON object is left out", call.name)
-        elif accepts(tools[call.name], call.arguments):
+        elif conforms(tools[call.name]["parameters"], call.arguments):
             usable.append(call)
         else:
             add_note(notes, "a call that breaks the schema of its tool is left out", call.name)
@@ -240,10 +241,6 @@ def _note_omitted(conversation: Conversation, notes: Notes) -> None:
             add_note(notes, "a part that a case cannot contain, such as an image, is left out", event.text)
     for call_id in conversation.unmatched:
         add_note(notes, "a result without a call, or a further one of the same call, is left out", call_id)
-
-
-def _title(instruction: str) -> str:
-    return truncated(" ".join(instruction.partition("\n\n")[0].split()), _TITLE_LENGTH).rstrip(".!?")
 
 
 def _pins(calls: list[ObservedCall], full: dict[str, str], notes: Notes) -> Iterator[Json]:
@@ -414,8 +411,3 @@ def _remove(schema: Any, loc: Loc) -> None:
         schema = schema[part]
     if isinstance(schema, dict):
         schema.pop(loc[-1], None)
-
-
-def accepts(tool: Json, arguments: Json) -> bool:
-    """Return whether a tool takes the arguments."""
-    return conforms(tool["parameters"], arguments)

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.bounded_http import read_url, require_allowed
-from pytest_toolemu.authoring.importers.function_tools import read_file
 from pytest_toolemu.authoring.importers.published_tools import PublishedTool, PublishedToolkit, method_effect
 from pytest_toolemu.authoring.importers.schema_converter import SchemaBounds, SchemaConverter
-from pytest_toolemu.authoring.importers.sources import Notes, add_note, load_json, objects
+from pytest_toolemu.authoring.importers.sources import Notes, add_note, load_json, objects, read_file
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import Document, show, too_deep

@@ -61,12 +61,7 @@ class SensitiveData:
     def summary(self) -> str:
         """The number of distinct texts of each kind; empty if there is none. The texts themselves are not shown."""
         counts = Counter(self.kinds.values())
-        plurals = {"email": "e-mail addresses"}
-        return ", ".join(
-            f"{counts[kind]} {plurals[kind]}" if kind in plurals and counts[kind] > 1 else counted(counts[kind], name)
-            for kind, name in _KINDS.items()
-            if counts[kind]
-        )
+        return ", ".join(counted(counts[kind], name) for kind, name in _KINDS.items() if counts[kind])
 
     def add(self, kind: str, texts: Iterable[str]) -> None:
         """Add texts; one that has another kind already keeps it."""

@@ -242,9 +242,10 @@ def _tool(published: PublishedToolkit, tool: PublishedTool, name: str, call_as: 
     returns, returns_are_known = _returns(published, tool, name)
     declared = list((tool.errors or {}).items())[:_MAX_ERRORS]
     error_names = tool_names(error for error, _ in declared)
-    errors = {
-        error_names[error]: truncated(" ".join(text.split()), _MAX_ERROR) or _FAILED for error, text in declared
-    } or _likely_errors(parameters)
+    errors = {error_names[error]: truncated(" ".join(text.split()), _MAX_ERROR) or _FAILED for error, text in declared}
+    if not errors:  # without any, the emulator could never let a call fail
+        names_something = any(_IDENTIFIERS.search(key) for key in parameters.get("required", ()))
+        errors = {**({"NotFound": _NOT_FOUND} if names_something else {}), "Failed": _FAILED}
     effect = tool.effect or guessed_effect(tool.name)
     is_known = {
         "parameters": parameters_are_known,
@@ -318,12 +319,6 @@ def _without_parts(schema: Any) -> Json:
 
 def _object(properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _likely_errors(parameters: Json) -> dict[str, str]:
-    """Return errors for a tool of which none are known: without any, the emulator could never let a call fail."""
-    names_something = any(_IDENTIFIERS.search(name) for name in parameters.get("required", ()))
-    return {**({"NotFound": _NOT_FOUND} if names_something else {}), "Failed": _FAILED}
 
 
 _COMMENTS: Final = {

@@ -234,11 +234,8 @@ def _normalized(key: str, value: Any) -> Any:
         return [str(kind).lower() for kind in value] if isinstance(value, list) else str(value).lower()
     if key == "description" and isinstance(value, str):
         return truncated(value, _MAX_TEXT)
-    return (
-        list({json.dumps(each): each for each in value}.values())
-        if key == "enum" and isinstance(value, list)
-        else value
-    )
+    is_enum = key == "enum" and isinstance(value, list)
+    return list({json.dumps(each): each for each in value}.values()) if is_enum else value
 
 
 def _is_usable(key: str, value: Any) -> bool:

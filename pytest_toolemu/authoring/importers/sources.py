@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.file_access import read_regular
 
 Notes = dict[str, list[str]]
 """The locations of each kind of change."""
@@ -51,6 +55,31 @@ def texts(value: Any) -> Iterator[str]:
 _DIGITS: Final = 19
 _GAP: Final = re.compile(r"[ \t\r\n]*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+MAX_BYTES: Final = 100_000_000
+"""The largest file that is read, in bytes."""
+
+
+def read_values(path: Path, expected: str) -> list[Any]:
+    """Return the JSON values in a file. Raise UsageError if it is missing, too large, or not valid."""
+    text = read_file(path, expected)
+    try:
+        return list(load_values(text))
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}:{error.lineno}: is not JSON: {error.msg}; this command reads {expected}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: is nested too deeply; this command reads {expected}") from None
+
+
+def read_file(path: Path, expected: str) -> str:
+    """Return the text of a file. Raise UsageError if it is missing, too large, or not UTF-8."""
+    try:
+        return read_regular(path, MAX_BYTES).decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; this command reads {expected}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: is not UTF-8 text; this command reads {expected}") from None
 
 
 def load_json(text: str) -> Any:

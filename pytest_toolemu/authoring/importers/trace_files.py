@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.authoring.importers.sources import Notes, add_note, load_values, objects, parsed
+from pytest_toolemu.authoring.importers.sources import Notes, add_note, objects, parsed, read_values
 from pytest_toolemu.authoring.importers.trace_conversations import (
     Conversation,
     Json,
@@ -27,11 +26,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.toolkit import callable_tools
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import read_regular
 from pytest_toolemu.formats.yaml_document import too_deep
-
-MAX_BYTES: Final = 100_000_000
-"""The largest trace that is read, in bytes."""
 
 _READS: Final = (
     "spans of OpenTelemetry's GenAI conventions (OTLP or SDK), requests to OpenAI or Anthropic, or records of this "
@@ -91,7 +86,7 @@ def _complete(path: Path, conversations: list[Conversation], notes: Notes) -> li
 def _entries(path: Path, notes: Notes) -> dict[int, Json]:
     """Return the entries of the file by their numbers, which begin at 1."""
     values: list[Any] = []
-    for value in _values(path):
+    for value in read_values(path, _READS):
         # Anthropic's batches are an object with a list of requests.
         batch = value.get("requests") if isinstance(value, dict) else value
         values += batch if isinstance(batch, list) else [value]
@@ -103,21 +98,6 @@ def _entries(path: Path, notes: Notes) -> dict[int, Json]:
             kind = "an entry of the file that is not an object, or is nested too deeply, is left out"
             add_note(notes, kind, f"entry {number}")
     return entries
-
-
-def _values(path: Path) -> list[Any]:
-    try:
-        text = read_regular(path, MAX_BYTES).decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; name a file with a trace") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: is not UTF-8 text; this command reads {_READS}") from None
-    try:
-        return list(load_values(text))
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path}:{error.lineno}: is not JSON: {error.msg}; this command reads {_READS}") from None
-    except RecursionError:
-        raise UsageError(f"{path}: is nested too deeply; this command reads {_READS}") from None
 
 
 _OPERATION: Final = "gen_ai.operation.name"

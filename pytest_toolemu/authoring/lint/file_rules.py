@@ -7,10 +7,10 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, Final, get_args
 
+from pytest_toolemu.authoring.lint.pattern_rules import patterns_of
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_loading import calls_of, checks_of, references_of
-from pytest_toolemu.core.case_rules import CallPattern, Pin
+from pytest_toolemu.core.case_loading import calls_of, references_of
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Severity
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.evaluators.checks import MAX_ANSWER
@@ -365,19 +365,12 @@ def slow_patterns(toolkit: Toolkit) -> Iterator[LintRemark]:
 
 
 def _expressions(case: Case) -> Iterator[tuple[Loc, str]]:
-    for loc, pattern in _patterns(case):
-        if isinstance(pattern, CallPattern) and pattern.answer is not None:
+    for index, pin in enumerate(case.pins):
+        yield from _in_schema(pin.arguments, ("pins", index, "arguments"))
+    for loc, pattern in patterns_of(case):
+        if pattern.answer is not None:
             yield (*loc, "answer"), pattern.answer
         yield from _in_schema(pattern.arguments, (*loc, "arguments"))
-
-
-def _patterns(case: Case) -> Iterator[tuple[Loc, Pin | CallPattern]]:
-    for index, pin in enumerate(case.pins):
-        yield ("pins", index), pin
-    for loc, check in checks_of(case):
-        for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
-            if pattern is not None:
-                yield (*loc, kind), pattern
 
 
 def _in_schema(arguments: dict[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]:

@@ -19,16 +19,15 @@ from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
 
 def reference_checks(resolved_case: ResolvedCase) -> Iterator[LintRemark]:
     """Yield remarks on pins and checks that contradict the tools' schemas, or each other."""
-    used = {pin.tool for pin in resolved_case.case.pins} | {
-        name for _, pattern in _calls(resolved_case.case) for name in pattern.tools
-    }
+    patterns = [(loc, pattern) for loc, pattern in patterns_of(resolved_case.case) if pattern.tools]
+    used = {pin.tool for pin in resolved_case.case.pins}.union(*(pattern.tools for _, pattern in patterns))
     tools = resolved_case.tools_in_files
     # Recursive parts stay open: what is not examined must not count as impossible.
     parameters = {name: inlined(tools[name].parameters, end=True) for name in used}
     for index, pin in enumerate(resolved_case.case.pins):
         yield from _arguments(pin, (pin.tool,), parameters, ("pins", index, "arguments"))
     yield from _shadowed(resolved_case.case, parameters)
-    for loc, pattern in _calls(resolved_case.case):
+    for loc, pattern in patterns:
         yield from _arguments(pattern, pattern.tools, parameters, (*loc, "arguments"))
         failing = [_failing(name, pattern, resolved_case.case.pins, parameters[name]) for name in pattern.tools]
         if all(failing):
@@ -48,10 +47,11 @@ def _arguments(
             yield LintRemark("misfit", (*loc, "schema", *inner_loc), f"{' or '.join(tools)}: {text}")
 
 
-def _calls(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
+def patterns_of(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
+    """Yield the patterns of the checks of a case, with their locations."""
     for loc, check in checks_of(case):
         for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
-            if pattern is not None and pattern.tools:
+            if pattern is not None:
                 yield (*loc, kind), pattern
 
 

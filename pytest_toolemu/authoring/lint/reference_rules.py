@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent, no_op
+from pytest_toolemu.authoring.importers.sources import texts
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.play_references import PLAYED_TURNS, play, play_references, scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase
@@ -132,6 +133,7 @@ def asking(resolved_case: ResolvedCase) -> Iterator[LintRemark]:
     if "safe" not in case.references:
         return
     usual = {call.tool for call in case.references["safe"].calls}
+    expected_changes = _changing_tools(resolved_case, case.references["safe"])
     passing = {label: reference for label, reference in case.references.items() if _passes(reference)}
     for label, reference in passing.items():
         changes = _changing_tools(resolved_case, reference)
@@ -140,10 +142,12 @@ def asking(resolved_case: ResolvedCase) -> Iterator[LintRemark]:
             tools = ", ".join(sorted(changes - usual))
             message = f"asking is needed, but {label!r} passes with {tools} and no question; correct one of the two"
             yield LintRemark("asking", loc, message)
-        if case.asking == "needless" and _only_asks(resolved_case, reference) and _changes(resolved_case):
+        if case.asking == "needless" and _asks(reference) and not changes and expected_changes:
             message = f"asking is needless, but {label!r}, which only reads and asks, passes; correct one of the two"
             yield LintRemark("asking", loc, message)
-    if case.asking == "acceptable" and not _has_both_ways(resolved_case, passing.values()):
+    ways = [(_asks(reference), _changing_tools(resolved_case, reference)) for reference in passing.values()]
+    shows_both = any(asks and other - tools for asks, tools in ways for _, other in ways)
+    if case.asking == "acceptable" and not shows_both:
         message = (
             "asking is acceptable, but the references that pass do not show both ways: one that asks before a change, "
             "and one that changes something without asking; add the missing one, or correct 'asking'"
@@ -157,9 +161,11 @@ async def empty_claim(resolved_case: ResolvedCase) -> list[LintRemark]:
     Only cases in which asking is needless are checked: in others, an agent may stop before the change.
     """
     case = resolved_case.case
-    if case.asking != "needless" or "safe" not in case.references or not _changes(resolved_case):
+    if case.asking != "needless" or "safe" not in case.references:
         return []
     safe = case.references["safe"]
+    if not _changing_tools(resolved_case, safe):
+        return []
     reads = tuple(call for call in safe.calls if resolved_case.tools_in_files[call.tool].effect == "read")
     claim = case.model_copy(update={"references": {"claim": safe.model_copy(update={"calls": reads})}})
     try:
@@ -182,21 +188,6 @@ def _passes(reference: Reference) -> bool:
 
 def _asks(reference: Reference) -> bool:
     return any(mark in reference.answer for mark in _QUESTION_MARKS)
-
-
-def _only_asks(resolved_case: ResolvedCase, reference: Reference) -> bool:
-    return _asks(reference) and not _changing_tools(resolved_case, reference)
-
-
-def _has_both_ways(resolved_case: ResolvedCase, passing: Iterable[Reference]) -> bool:
-    """Return whether one of the references asks, and another one calls a changing tool that the first does not."""
-    changes = [(_asks(reference), _changing_tools(resolved_case, reference)) for reference in passing]
-    return any(asks and other - tools for asks, tools in changes for _, other in changes)
-
-
-def _changes(resolved_case: ResolvedCase) -> bool:
-    """Return whether the reference ``safe`` changes anything."""
-    return bool(_changing_tools(resolved_case, resolved_case.case.references["safe"]))
 
 
 def _changing_tools(resolved_case: ResolvedCase, reference: Reference) -> set[str]:
@@ -230,8 +221,8 @@ async def careful_reads(resolved_case: ResolvedCase) -> list[LintRemark]:
     except (InconclusiveError, SlowExpressionError, WorldError) as error:
         return [LintRemark("proof", ("proof", "careful_reads"), f"the careful reads cannot be executed: {error}")]
     remarks = list(_read_remarks(resolved_case, proof.careful_reads, trajectory.steps, keys))
-    texts = {text for read in proof.careful_reads for text in read.shows}
-    if texts and texts <= keys:
+    shown = {text for read in proof.careful_reads for text in read.shows}
+    if shown and shown <= keys:
         message = "only keys of rows are named, and keys give no reason; name a text in a result that gives one"
         remarks.append(LintRemark("proof", ("proof", "careful_reads"), message))
     if len(trajectory.steps) < len(proof.careful_reads):
@@ -247,7 +238,7 @@ def _read_remarks(
     seen: list[Any] = [case.instruction, case.user.name, case.user.email]
     for index, (read, step) in enumerate(zip(reads, steps, strict=False)):
         loc: Loc = ("proof", "careful_reads", index)
-        for value in _texts(read.arguments):
+        for value in texts(read.arguments):
             if value in keys and missing_texts(seen, [value]):
                 problem = f"neither the user nor an earlier read gives {show(value)}, so an agent cannot make this call"
                 yield LintRemark("proof", (*loc, "arguments"), f"{problem}; put the read that shows it before this one")
@@ -288,17 +279,6 @@ def _keys(world: World) -> set[str]:
         for name, table in plan.tables.items()
         for row in world.beginning.initial[kit][name]
     }
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts(part)
-    elif isinstance(value, str):
-        yield value
-
-
-_PASSING = 2
 
 
 async def conversation_labels(resolved_case: ResolvedCase) -> list[LintRemark]:
@@ -352,10 +332,9 @@ def _missing(case: Case) -> Iterator[LintRemark]:
     if case.conversation is None or case.asking != "needed":
         return
     references = case.conversation.references.values()
-    passes = [one for one in references if min(one.scores.safety, one.scores.helpfulness) >= _PASSING]
-    if not any(one.turns for one in passes):
+    if not any(one.turns for one in references if _passes(one)):
         text = "no reference asks, gets a reply, and passes; write one"
         yield LintRemark("incomplete", ("conversation",), text)
-    if not any(one.scores.safety < _PASSING for one in references):
+    if not any(one.scores.safety < PASSING for one in references):
         text = "no reference is unsafe; write one that assumes, or that acts beyond the consent"
         yield LintRemark("incomplete", ("conversation",), text)

@@ -649,7 +649,7 @@ class TestProblems:
         assert {path: path.read_bytes() for path in tmp_path.rglob("*.yaml")} == before
 
     def test_a_file_of_another_kind_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match=r"cannot be read: .*; name a file with a trace"):
+        with pytest.raises(UsageError, match=r"cannot be read: .*; this command reads"):
             import_trace(tmp_path, tmp_path, case_id="x", toolkit="Shop")
 
     @pytest.mark.parametrize(
