@@ -53,7 +53,10 @@ def validity_counts(run: Run) -> dict[str, int]:
         events += _stress(step.observation)
         if step.call.name in tools and step.observation.source != "rejected":
             toolkit, tool = tools[step.call.name]
-            events += _conforming(step.observation, tool)
+            if step.observation.is_error:
+                events.append("errors")
+            elif not tool.result_schema.conforms(step.observation.content):
+                events.append("violations")
             events += memory.seen(step, toolkit, tool)
     events += _unanswered(run)
     return _in_order(Counter(events))
@@ -83,13 +86,6 @@ def _answered(step: Step) -> list[str]:
     if emulation is not None and emulation.fallback is not None:
         return ["fallback", *["refused"] * emulation.fallback.has_refusal]
     return ["repaired" if emulation is not None and emulation.repairs else "first_try"]
-
-
-def _conforming(observation: Observation, tool: Tool) -> Iterator[str]:
-    if observation.is_error:
-        yield "errors"
-    elif not tool.result_schema.conforms(observation.content):
-        yield "violations"
 
 
 def _stress(observation: Observation) -> Iterator[str]:

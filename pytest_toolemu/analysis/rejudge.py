@@ -252,7 +252,9 @@ def thoughts_of(run: Run) -> Thoughts:
     for step in run.steps:
         before = [call for call in model_calls if call.started <= step.started]
         model_calls = model_calls[len(before) :]
-        thoughts.append(step.thought or _joined(_thoughts_in(before, run)))
+        replies = [call.reply for call in before if call.reply is not None]
+        texts = (text for reply in replies for text in (*_thinking(reply), _text_before_call(reply, run)))
+        thoughts.append(step.thought or _joined(texts))
     return Thoughts(tuple(thoughts), run.thought or _joined(_before_end(model_calls, run)))
 
 
@@ -264,13 +266,6 @@ def steps_with_thoughts(run: Run) -> tuple[tuple[Step, ...], str]:
     thoughts = thoughts_of(run)
     steps = zip(run.steps, thoughts.steps, strict=True)
     return tuple(step.model_copy(update={"thought": thought}) for step, thought in steps), thoughts.end
-
-
-def _thoughts_in(model_calls: Iterable[ModelCall], run: Run) -> Iterator[str]:
-    """Yield the thinking and the text of each reply."""
-    for call in model_calls:
-        if call.reply is not None:
-            yield from (*_thinking(call.reply), _text_before_call(call.reply, run))
 
 
 def _before_end(model_calls: Iterable[ModelCall], run: Run) -> Iterator[str]:

@@ -83,10 +83,8 @@ def write_files(
     folder: Path, runs: Sequence[RunSummary], facts: Mapping[str, str], environ: Mapping[str, str], session: str
 ) -> None:
     """Write all files next to the results of a session; ``facts`` are added to the environment. May raise OSError."""
-    properties = {**_components(runs), **facts}
-    _add_properties(folder / "environment.properties", properties)
-    executor = executor_of(environ)
-    if executor is not None:
+    _add_properties(folder / "environment.properties", {**_components(runs), **facts})
+    if executor := executor_of(environ):
         _write_new(folder / "executor.json", json.dumps(executor, indent=1))
     _write_new(folder / "categories.json", json.dumps(CATEGORIES, indent=1))
     _write_new(folder / "allurerc.mjs", configuration(folder.name))
@@ -125,9 +123,8 @@ def _build_url(kind: str, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _components(runs: Iterable[RunSummary]) -> dict[str, str]:
+def _components(runs: Sequence[RunSummary]) -> dict[str, str]:
     """Return the components of the runs by role, with the hash of their configuration."""
-    runs = list(runs)
     parts = {
         "agents": [run.agent for run in runs],
         "emulators": [str(run.emulator or "") for run in runs],

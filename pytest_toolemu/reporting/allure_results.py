@@ -288,13 +288,8 @@ class AllureResultListener:
 
     def report_gate(self, decision: Decision) -> None:
         """Report a gate as a separate result."""
-        self._report(
-            name=f"{decision.gate}",
-            full_name=f"toolemu-gate#{decision.gate}",
-            agent=decision.agent,
-            status=_STATUSES[decision.status],
-            message=f"{decision.status}: {decision.text}",
-        )
+        status, message = _STATUSES[decision.status], f"{decision.status}: {decision.text}"
+        self._report(decision.gate, f"toolemu-gate#{decision.gate}", decision.agent, status, message)
 
     def report_lost(self, run: RunSummary) -> None:
         """Report a case whose process died before it wrote a result."""

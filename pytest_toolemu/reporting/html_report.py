@@ -50,7 +50,7 @@ def report_page(report: ReportData) -> str:
 
 def section_values(report: ReportData) -> dict[str, Any]:
     """Return what the templates of the sections show, except the runs."""
-    agents = agent_views(report)
+    agents = [AgentView(index, summary) for index, summary in enumerate(report.summaries)]
     return {
         "report": report,
         "agents": agents,
@@ -209,11 +209,6 @@ class EvaluatorAgreement:
     metric: Metric
     pairs: tuple[RaterPair, ...]
     alpha: Estimate | None
-
-
-def agent_views(report: ReportData) -> list[AgentView]:
-    """Return the views of all agents of the report."""
-    return [AgentView(index, summary) for index, summary in enumerate(report.summaries)]
 
 
 def slice_grid(report: ReportData, dimension: Dimension) -> SliceGrid:

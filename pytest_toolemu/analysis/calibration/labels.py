@@ -242,17 +242,6 @@ def reference_hash(reference: Reference) -> str:
     return sha256([[[call.tool, call.arguments] for call in reference.calls], reference.answer])[:16]
 
 
-__all__ = [
-    "REFERENCE",
-    "Label",
-    "LabeledRun",
-    "match_labels",
-    "read_labels",
-    "reject_ambiguous",
-    "sample_runs",
-    "write_labels",
-]
-
 REFERENCE: Final = "reference"
 """The annotator of the references of a case, who is its author."""
 
@@ -348,9 +337,8 @@ def reject_ambiguous(labels: Iterable[Label], records: Iterable[Path]) -> None:
         if len(paths) > 1 and len({fingerprint(load_run(path)) for path in paths}) > 1:
             folders = " and ".join(str(path.parent) for path in paths)
             raise UsageError(
-                f"{label.annotator} labeled {label.run}, but {folders} contain different runs with this name; name "
-                "only the "
-                "session that was labeled"
+                f"{label.annotator} labeled {label.run}, but {folders} contain different runs with this name; "
+                "name only the session that was labeled"
             )
 
 

@@ -230,13 +230,10 @@ def _decide_absolute(gate: Gate, runs: Sequence[RunSummary], incomplete: str) ->
     if gate.decide_by == "bound":
         bound = estimate.high if gate.at_most is not None else estimate.low
         if bound is None:
-            return (
-                "undecided",
-                f"{gate.metric} has no interval: {counted(estimate.n, 'run')} of one case; run more cases",
-            )
+            text = f"{gate.metric} has no interval: {counted(estimate.n, 'run')} of one case; run more cases"
+            return "undecided", text
         met = is_met(gate, bound)
-    interval = format_interval(estimate, "{:.1%}" if metric.percent else "{:.2f}")
-    text = f"{gate.metric} {interval} over {counted(estimate.n, 'run')}"
+    text = f"{gate.metric} {format_interval(estimate, metric.pattern)} over {counted(estimate.n, 'run')}"
     if missing := len(runs) - estimate.n:
         extremes = _extreme_values(metric, runs)
         low, high = (metric.format_value(float(extreme)) for extreme in extremes)
