@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+# These need an environment with a framework. test_live.py makes it and names the file, which pytest then collects.
+collect_ignore_glob = ["*/test_adapter.py", "*/test_graphs.py"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--live``. pytest only loads this file early enough if the command line names tests/live."""

@@ -36,7 +36,7 @@ def pytest_in(python: Path, folder: Path, *args: str) -> str:
     return result.stdout
 
 
-def check_adapter(python: Path, name: str, minimum: int, *args: str, file: str = "adapter_tests.py") -> None:
+def check_adapter(python: Path, name: str, minimum: int, *args: str, file: str = "test_adapter.py") -> None:
     """Run the tests of an adapter of a framework, at least ``minimum`` of them."""
     output = pytest_in(python, ROOT, f"tests/live/{name}/{file}", f"--live={name}", *args)
     passed = re.search(r"(\d+) passed", output)

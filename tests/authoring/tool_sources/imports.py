@@ -71,29 +71,6 @@ def lint_rules(path: Path) -> set[str]:
     return {problem.rule for problem in lint_paths([path]).problems}
 
 
-class ScriptedServer:
-    """A server of the Model Context Protocol in this process: replies by method, in their order."""
-
-    name = "node server.js"
-
-    def __init__(self, *pages: Json, about: Json | None = None) -> None:
-        self.replies: dict[str, list[Json]] = {
-            "initialize": [
-                {"result": about if about is not None else {"serverInfo": {"name": "boat-shed", "version": "1.4"}}}
-            ],
-            "tools/list": [page if "error" in page else {"result": page} for page in pages],
-        }
-        self.requests: list[tuple[str, Json]] = []
-
-    def request(self, method: str, params: Json, seconds: float) -> Json:
-        assert seconds > 0
-        self.requests.append((method, params))
-        return self.replies[method].pop(0)
-
-    def notify(self, method: str) -> None:
-        self.requests.append((method, {}))
-
-
 def entries(names: Sequence[str]) -> list[Json]:
     """Return entries of ``tools/list``."""
     return [{"name": name, "description": f"Does {name}.", "inputSchema": PARAMETERS} for name in names]

@@ -27,7 +27,7 @@ def test_the_adapter(python: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_the_adapter_of_graphs(python: Path) -> None:
-    check_adapter(python, "langchain", 50, *NO_PLUGIN, file="graph_tests.py")
+    check_adapter(python, "langchain", 50, *NO_PLUGIN, file="test_graphs.py")
 
 
 @pytest.mark.parametrize("name", ["langchain", "langgraph"])
