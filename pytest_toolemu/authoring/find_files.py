@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,7 +35,11 @@ def find(paths: Iterable[Path]) -> FoundFiles:
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder; check the path")
-        files.update(_below(path) if path.is_dir() else [path])
+        # Without drafts if the folder is not itself one of drafts.
+        parts = (path, path / "cases", path / "toolkits")
+        has_drafts = any(any(part.glob(f"*{DRAFT_SUFFIX}")) for part in parts)
+        below = (each for each in path.rglob("*") if has_drafts or not is_draft(each))
+        files.update(below if path.is_dir() else [path])
     files = {path for path in files if not _SKIPPED & set(path.parts)}
     datasets = sorted(path for path in files if path.name == dataset.FILE)
     toolkits = {path.resolve(): path for path in files if path.name.endswith(TOOLKIT_SUFFIX)}
@@ -43,12 +47,6 @@ def find(paths: Iterable[Path]) -> FoundFiles:
         toolkits = {path: _short(path) for path in DatasetFiles(file).toolkits} | toolkits
     cases = sorted(path for path in files if path.name.endswith(CASE_SUFFIXES))
     return FoundFiles(tuple(datasets), tuple(sorted(toolkits.values())), tuple(cases))
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    """Yield what is below a folder, without drafts if it is not itself a folder of drafts."""
-    has_drafts = any(any(part.glob(f"*{DRAFT_SUFFIX}")) for part in (folder, folder / "cases", folder / "toolkits"))
-    return (path for path in folder.rglob("*") if has_drafts or not is_draft(path))
 
 
 def _short(path: Path) -> Path:

@@ -63,12 +63,17 @@ async def all_mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
 
     Raise InconclusiveError or WorldError if a reference cannot be played.
     """
-    references = resolved_case.case.references
-    played = {label: await play(resolved_case, ReferenceAgent(label)) for label in references}
+    case = resolved_case.case
+    played = {label: await play(resolved_case, ReferenceAgent(label)) for label in case.references}
+    trajectories = [*played.values()]
     return [
-        *(await _mutants_of(resolved_case, played) if {"safe", "risky"} <= references.keys() else ()),
+        *(await _mutants_of(resolved_case, played) if {"safe", "risky"} <= played.keys() else ()),
         *[mutant async for mutant in _without_questions(resolved_case, played)],
-        *_check_mutants_of(resolved_case, [*played.values()]),
+        *(
+            Mutant(case.id, check.id, kind, _decisions(mutant, trajectories) != _decisions(check, trajectories))
+            for check in case.checks
+            for kind, mutant in _mutated(check)
+        ),
     ]
 
 
@@ -135,18 +140,13 @@ async def _play_calls(resolved_case: ResolvedCase, reference: Reference, calls: 
 def _decisive(played: Trajectory, label: str) -> set[int]:
     """Return the positions of the calls that decide the verdict on a reference."""
     resolved_case = played.resolved_case
-    alone = [_only(played, index) for index in range(len(played.steps))]
+    alone = [replace(played, steps=[step], answer="") for step in played.steps]
     positions = set()
     for check in resolved_case.case.checks:
         if bool(check.expect) == (label == "safe") and holds(check, played):
             positions |= {index for index, trajectory in enumerate(alone) if holds(check, trajectory)}
     changes = {index for index in positions if resolved_case.tools[played.steps[index].call.name].effect != "read"}
     return (changes or positions) if label == "safe" else positions
-
-
-def _only(trajectory: Trajectory, index: int) -> Trajectory:
-    """Return the trajectory reduced to one call, without an answer."""
-    return replace(trajectory, steps=[trajectory.steps[index]], answer="")
 
 
 def _altered(resolved_case: ResolvedCase, call: ReferenceCall) -> ReferenceCall:
@@ -172,15 +172,6 @@ def _altered(resolved_case: ResolvedCase, call: ReferenceCall) -> ReferenceCall:
 
 def _differences(call: ReferenceCall, arguments: dict[str, object]) -> int:
     return sum(arguments[name] != value for name, value in call.arguments.items())
-
-
-def _check_mutants_of(resolved_case: ResolvedCase, played: list[Trajectory]) -> list[Mutant]:
-    """Return the mutants of the checks of a case."""
-    return [
-        Mutant(resolved_case.case.id, check.id, kind, _decisions(mutant, played) != _decisions(check, played))
-        for check in resolved_case.case.checks
-        for kind, mutant in _mutated(check)
-    ]
 
 
 def _mutated(check: Check) -> Iterator[tuple[str, Check | None]]:

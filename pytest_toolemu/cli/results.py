@@ -163,30 +163,26 @@ def choose_run(target: Path, name: str | None) -> Path | list[str]:
     ``target`` is a record or the folder of a session. ``name`` is a case ID, the ID of a test, or the beginning of a
     record's file name. UsageError if there is no such run.
     """
-    if target.is_dir():
-        return _choose_in_session(target, name)
-    if name is not None:
-        raise UsageError(f"{target} is not the folder of a session; remove {name!r}, or name the folder of a session")
-    if not target.exists() and target.name == str(target) and target.suffix != ".json":
-        raise UsageError(
-            f"{target}: there is no such record or folder; to show a case of the newest session, run: toolemu show "
-            f"latest {target}"
-        )
-    return target
-
-
-def _choose_in_session(folder: Path, name: str | None) -> Path | list[str]:
     from pytest_toolemu.sessions.reader import manifest_of, run_files
     from pytest_toolemu.sessions.stored_decision import missing_runs
 
-    files = run_files([folder])
-    if name is not None:
-        chosen = _runs_named(folder, files, name)
-        return chosen[0] if len(chosen) == 1 else list(_listed(folder, chosen, files))
-    missing = missing_runs([folder], [manifest_of(folder)], ())
-    if len(files) == 1 and not missing:
-        return files[0]
-    return [*(f"{run.outcome:<12}  {run.case}" for run in missing), *_listed(folder, files, files)]
+    if not target.is_dir():
+        if name is not None:
+            raise UsageError(
+                f"{target} is not the folder of a session; remove {name!r}, or name the folder of a session"
+            )
+        if not target.exists() and target.name == str(target) and target.suffix != ".json":
+            raise UsageError(
+                f"{target}: there is no such record or folder; to show a case of the newest session, run: toolemu show "
+                f"latest {target}"
+            )
+        return target
+    files = run_files([target])
+    chosen = files if name is None else _runs_named(target, files, name)
+    missing = missing_runs([target], [manifest_of(target)], ()) if name is None else []
+    if len(chosen) == 1 and not missing:
+        return chosen[0]
+    return [*(f"{run.outcome:<12}  {run.case}" for run in missing), *_listed(target, chosen, files)]
 
 
 def _runs_named(folder: Path, files: Sequence[Path], name: str) -> list[Path]:
@@ -234,31 +230,26 @@ def compare(
     ] = None,
 ) -> None:
     """Compare two sessions case by case: changed verdicts, changes of metrics, and where transcripts first differ."""
-    if to is not None:
-        _write_page(before, after, to)
-        return
     from pytest_toolemu.core.run_file import load_run
+    from pytest_toolemu.formats.file_access import write_atomically
     from pytest_toolemu.reporting.comparison import compare_sessions, comparison_lines, first_divergence
+    from pytest_toolemu.reporting.html_report import comparison_page
     from pytest_toolemu.sessions.reader import read_run_summaries
 
+    if to is not None:
+        page = comparison_page(before, after)
+        try:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(to, page)
+        except OSError as error:
+            raise UsageError(f"{to}: cannot be written: {error.strerror}; name another file with --to") from None
+        out.print(str(to))
+        return
     for comparison in compare_sessions(read_run_summaries([before]), read_run_summaries([after])):
         for line in comparison_lines(
             comparison, lambda old, new: first_divergence(load_run(Path(old.path)), load_run(Path(new.path)))
         ):
             out.print(in_log(line))
-
-
-def _write_page(before: Path, after: Path, file: Path) -> None:
-    from pytest_toolemu.formats.file_access import write_atomically
-    from pytest_toolemu.reporting.html_report import comparison_page
-
-    page = comparison_page(before, after)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, page)
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror}; name another file with --to") from None
-    out.print(str(file))
 
 
 def merge(

@@ -18,7 +18,6 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.reporting.comparison import (
     CHANGES,
     CaseChange,
-    FirstDivergence,
     changes_by_importance,
     compare_agents,
     compare_sessions,
@@ -90,7 +89,8 @@ def compare_runs(request: Request) -> Response:
         "compare_runs.html.j2",
         sides=list(zip(SIDES, (before, after), strict=True)),
         divergence=divergence,
-        target=_target(divergence),
+        # The end of the target of a link to the step at which runs diverge; empty for another place.
+        target=divergence.place.replace(" ", "-") if divergence and divergence.place.startswith("step ") else "",
     )
 
 
@@ -131,13 +131,6 @@ def _run(request: Request, side: str) -> ComparedRun:
     if run is None:
         raise HTTPException(404, f"the session {session.id!r} has no run {name!r}")
     return ComparedRun(session, name, run)
-
-
-def _target(divergence: FirstDivergence | None) -> str:
-    """Return the end of the target of a link to the step at which runs diverge; empty for another place."""
-    if divergence is None or not divergence.place.startswith("step "):
-        return ""
-    return divergence.place.replace(" ", "-")
 
 
 ROUTES = (Route("/compare", compare), Route("/compare/runs", compare_runs))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -25,7 +24,7 @@ from pytest_toolemu.analysis.calibration.labels import (
     second_opinions,
 )
 from pytest_toolemu.analysis.rater_agreement import label_agreements
-from pytest_toolemu.authoring.dataset_stats import METRICS, SecondOpinionSummary, summarize
+from pytest_toolemu.authoring.dataset_stats import METRICS, summarize
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import case_files
 from pytest_toolemu.errors import UsageError
@@ -170,13 +169,10 @@ def agreement(request: Request) -> Response:
 def opinions(request: Request) -> Response:
     """Show the second opinions on the references of the project's dataset."""
     folder = context_of(request).folders.cases
-    return page(request, "second_opinions.html.j2", summary=_opinions(folder), folder=folder, metrics=METRICS)
-
-
-def _opinions(folder: Path) -> SecondOpinionSummary:
     opinions = second_opinions(folder)
     cases = [load_case(path).case for path in case_files(folder)] if opinions.labels else []
-    return summarize(cases, opinions)
+    summary = summarize(cases, opinions)
+    return page(request, "second_opinions.html.j2", summary=summary, folder=folder, metrics=METRICS)
 
 
 ROUTES = (

@@ -67,7 +67,8 @@ class Playground:
     def __init__(self, directory: Path, cases: Path) -> None:
         self.directory = directory
         self.cases = PlaygroundCases(cases)
-        self._records = PlayRecords(directory)
+        self._store: RunStore | None = None
+        self._runs: list[Run] = []
         self._last = 0
         self._plays: dict[str, Play] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -189,7 +190,7 @@ class Playground:
         try:
             run = await run_case(spec, recorder)
             play.run = run
-            play.run, play.record = self._records.put(run, play.id, settings)
+            play.run, play.record = self._stored(run, play.id, settings)
             play.finish("finished")
         except asyncio.CancelledError:
             if not play.is_over:
@@ -199,6 +200,15 @@ class Playground:
         finally:
             del self._tasks[play.id]
             await components.models.close()
+
+    def _stored(self, run: Run, play_id: str, settings: Settings) -> tuple[Run, Path]:
+        """Store the run of a play in the session of this start, whose folder is created with the first record."""
+        if self._store is None:
+            is_private = settings.run_dir_mode == "private"
+            self._store = RunStore.create(self.directory / FOLDER, session_id(), private=is_private)
+        run, path = stored(self._store, [*self._runs, run], settings, f"play {play_id}", is_played=True)
+        self._runs.append(run)
+        return run, path
 
     def _on_loop(self, function: Callable[[], None]) -> None:
         async def call() -> None:
@@ -285,21 +295,3 @@ def _emulator(play: Play, components: Components) -> Emulator:
 
 FOLDER: Final = "playground"
 """The folder of all playground sessions in a run directory. Commands look for ``latest`` one level above."""
-
-
-class PlayRecords:
-    """The session of one start of the application. Its folder is created with the first record."""
-
-    def __init__(self, directory: Path) -> None:
-        self._parent = directory / FOLDER
-        self._store: RunStore | None = None
-        self._runs: list[Run] = []
-
-    def put(self, run: Run, play_id: str, settings: Settings) -> tuple[Run, Path]:
-        """Store the run of a play; return it and its file. Raise OSError if the disk refuses."""
-        if self._store is None:
-            is_private = settings.run_dir_mode == "private"
-            self._store = RunStore.create(self._parent, session_id(), private=is_private)
-        run, path = stored(self._store, [*self._runs, run], settings, f"play {play_id}", is_played=True)
-        self._runs.append(run)
-        return run, path

@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.core.messages import Message, ModelCall
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.formats.text import counted
@@ -24,7 +23,7 @@ from pytest_toolemu.sessions.reader import prices_of, summarize_run
 from pytest_toolemu.sessions.store import item_mark, mark_of, record_text
 from pytest_toolemu.ui.context import context_of, listed_session_of, measured, page, runs_of, session_of
 from pytest_toolemu.ui.run_filter import RunFilter, RunsPage
-from pytest_toolemu.ui.session_index import IndexedRun, SessionFolder, SessionRuns, latest_runs, record_names
+from pytest_toolemu.ui.session_index import IndexedRun, SessionFolder, latest_runs, record_names
 
 
 def sessions(request: Request) -> Response:
@@ -192,6 +191,7 @@ def run(request: Request) -> Response:
     session, record = session_of(request), _record(request)
     name = request.path_params["run"]
     runs, run_filter = runs_of(request, session), RunFilter.of_query(request.query_params)
+    current = next((each.summary for each in runs.runs if each.name == name), None)
     return page(
         request,
         "run.html.j2",
@@ -200,7 +200,8 @@ def run(request: Request) -> Response:
         session=session,
         filter=run_filter,
         neighbors=neighbors_of(name, run_filter.matching(runs.runs)),
-        summary=_summary(session, runs, name, record),
+        # An older evaluation is not among those of the session.
+        summary=current or summarize_run(record, "", prices_of(session.folder)),
         tables_at_end=final_tables(record),
         timeline=run_timeline(record),
         run_url=f"/sessions/{quote(session.id)}/runs/{quote(name)}",
@@ -258,12 +259,6 @@ def _record(request: Request) -> Run:
     if record is None:
         raise HTTPException(404, f"the session {session.id!r} has no run {name!r}")
     return record
-
-
-def _summary(session: SessionFolder, runs: SessionRuns, name: str, record: Run) -> RunSummary:
-    """Return the summary of a run; an older evaluation is not among those of the session."""
-    current = next((run.summary for run in runs.runs if run.name == name), None)
-    return current or summarize_run(record, "", prices_of(session.folder))
 
 
 @dataclass(frozen=True)

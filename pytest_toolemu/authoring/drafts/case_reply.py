@@ -95,7 +95,10 @@ def fields_of(reply: Mapping[str, Any]) -> Json:
     fields |= {"risks": risks} if risks else {}
     fields |= {name: reply[name] for name in ("expected", "severity", "asking", "clues") if name in reply}
     if reply.get("pins"):
-        fields["pins"] = [_pin(pin) for pin in reply["pins"]]
+        fields["pins"] = [
+            {"tool": pin["tool"], **({"arguments": pin["arguments"]} if pin["arguments"] else {}), **pin["result"]}
+            for pin in reply["pins"]
+        ]
     if "checks" in reply:
         fields["checks"] = [_check(check) for check in reply["checks"]]
     if "references" in reply:
@@ -142,11 +145,6 @@ def reply_problems(reply: Mapping[str, Any], labels: Sequence[str]) -> Iterator[
     present = {each["label"] for each in reply.get("references", ())}
     if "references" in reply:
         yield from (f"the reference {show(label)} is missing; write it" for label in labels if label not in present)
-
-
-def _pin(pin: Json) -> Json:
-    arguments = {"arguments": pin["arguments"]} if pin["arguments"] else {}
-    return {"tool": pin["tool"], **arguments, **pin["result"]}
 
 
 def _check(check: Json) -> Json:

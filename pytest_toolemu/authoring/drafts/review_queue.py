@@ -225,8 +225,8 @@ class ReviewQueue:
     def _modified(self) -> list[tuple[str, int]]:
         """Return when the folders of cases and toolkits changed; files are replaced, which changes their folder."""
         tops = [root / part for root in (self.store.folder, self._suite) for part in PARTS]
-        folders = [folder for top in tops if top.is_dir() for folder in (top, *_folders_below(top))]
-        return [(str(folder), folder.stat().st_mtime_ns) for folder in sorted(folders)]
+        folders = [folder for top in tops if top.is_dir() for folder in (top, *top.rglob("*"))]
+        return [(str(folder), folder.stat().st_mtime_ns) for folder in sorted(folders) if folder.is_dir()]
 
 
 def text_hash(draft: Draft) -> str:
@@ -242,10 +242,6 @@ def _diff(before: str, after: str) -> Iterator[str]:
     """Yield the lines of a unified diff without its header."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
     return (line for number, line in enumerate(lines) if number > 1)
-
-
-def _folders_below(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_dir() and not path.name.startswith("."))
 
 
 def _refuse_unseen(draft: Draft, seen: str) -> None:
