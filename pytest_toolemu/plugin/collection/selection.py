@@ -94,7 +94,8 @@ def select_shard(config: pytest.Config, settings: Settings, items: list[pytest.I
         shard=shard.index,
         count=shard.count,
         items=len(items),
-        runs=tuple(sorted(item_mark(_unit(item), item.nodeid) for item in items if _always_has_run(item))),
+        # The success of a Python test over cases does not imply a record, as it may not run its case.
+        runs=tuple(sorted(item_mark(_unit(item), item.nodeid) for item in items if isinstance(item.parent, CaseFile))),
         collected=len(collected),
         collection=hashlib.sha256("\n".join(collected).encode()).hexdigest()[:12],
         durations=assignment.durations,
@@ -155,11 +156,6 @@ def _assignment(shard: Shard, rootpath: Path) -> ShardAssignment:
 def _unit(item: pytest.Item) -> str:
     # A case's id, as its path differs between machines if the cases belong to an installed package.
     return item.stash[RESOLVED_CASE].case.id if RESOLVED_CASE in item.stash else item.nodeid
-
-
-def _always_has_run(item: pytest.Item) -> bool:
-    """Return whether the item's success implies a record; a Python test over cases may not run its case."""
-    return isinstance(item.parent, CaseFile)
 
 
 def _manifest(session: ToolemuSession) -> ShardManifest | None:

@@ -219,7 +219,8 @@ def needed_fixtures(item: pytest.Function) -> dict[str, FixtureKey] | None:
         is_shared = definition is not None and definition.scope != "function"
         if not is_shared or (name.startswith("toolemu_") and name not in COMPONENTS):
             return None
-        needed[name] = _key(definition, _param_indices(item).get(name, 0), _lifetime(item, definition))
+        indices = item.callspec.indices if hasattr(item, "callspec") else {}
+        needed[name] = _key(definition, indices.get(name, 0), _lifetime(item, definition))
     return needed
 
 
@@ -263,10 +264,6 @@ class ActiveFixtures:
     def _remove_fixture(self, key: FixtureKey) -> None:
         self._values.pop(key, None)
         self.before_teardown(self._dependents[key])
-
-
-def _param_indices(item: pytest.Function) -> dict[str, int]:
-    return item.callspec.indices if hasattr(item, "callspec") else {}
 
 
 def _key(definition: Any, param_index: int, node: pytest.Item | pytest.Collector) -> FixtureKey:

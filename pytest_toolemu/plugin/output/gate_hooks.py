@@ -21,10 +21,8 @@ from pytest_toolemu.plugin.session import (
     CaseError,
     CaseFailure,
     TerminalNote,
-    ToolemuSession,
     headline_of,
 )
-from pytest_toolemu.scheduling.transport import Transport
 from pytest_toolemu.sessions.manifest_records import PlannedCase
 from pytest_toolemu.sessions.stored_decision import planned_run
 
@@ -43,7 +41,8 @@ class GateHooks:
     def __init__(self, process: SessionProcess) -> None:
         self._process = process
         self._session = process.session
-        self._early_stop: EarlyStop | None = None
+        self._gates: Sequence[GatesWithBaseline] = ()
+        self._is_stopped = False
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
@@ -52,11 +51,11 @@ class GateHooks:
 
         sources, root = self._session.settings.gate, session.config.rootpath
         try:
-            gates = read_gates_and_baselines(sources, root)
+            self._gates = read_gates_and_baselines(sources, root)
         except ToolemuError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
-        if (permitted_error := self._session.permitted_error) is not None:
-            self._early_stop = EarlyStop(self._session, self._process.lead(), gates, permitted_error)
+        if self._session.permitted_error is not None:
+            self._process.lead()  # before output is captured
         result = yield
         if self._session.settings.shard or self._session.settings.judge_later:
             return result  # 'toolemu gate' decides on the merged session, or after 'toolemu judge'
@@ -64,10 +63,8 @@ class GateHooks:
         if not (session.shouldstop or session.shouldfail or session.config.option.collectonly):
             try:
                 reliabilities = judge_reliabilities(self._session.calibrations)
-                decisions = decisions_of_sources(gates, list(self._session.run_summaries.values()), reliabilities)
-                self._session.decisions = distinct(
-                    self._early_stop.applied(decisions) if self._early_stop else decisions
-                )
+                decisions = decisions_of_sources(self._gates, list(self._session.run_summaries.values()), reliabilities)
+                self._session.decisions = distinct(self._as_stopped(decisions))
             except ToolemuError as error:
                 raise pytest.UsageError(f"toolemu: {error}") from None
             session.testscollected += len(self._session.decisions)
@@ -78,8 +75,48 @@ class GateHooks:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """After the teardown of a case, see whether the gates need more of them."""
-        if self._early_stop is not None and report.when == "teardown" and report.nodeid in self._session.run_summaries:
-            self._early_stop.look()
+        session, is_case = self._session, report.when == "teardown" and report.nodeid in self._session.run_summaries
+        if not is_case or self._is_stopped or session.stopped_early or self._early_decisions is None:
+            return
+        if (
+            self._early_decisions.update(session.run_summaries)
+            and len(session.run_summaries) < self._early_decisions.planned_count
+        ):
+            self._is_stopped, reason = True, "every gate is decided"
+            session.stopped_early = reason
+            self._process.lead().update(lambda coordinator: coordinator.conclude(reason))
+
+    def _as_stopped(self, decisions: list[list[Decision]]) -> list[list[Decision]]:
+        """Return the decisions of each source; if the session was stopped, those on gates as they were decided then."""
+        if not self._is_stopped or self._early_decisions is None:
+            return decisions
+        runs, planned = len(self._session.run_summaries), counted(self._early_decisions.planned_count, "run")
+        if runs == self._early_decisions.planned_count:  # the cases in flight were the last ones
+            self._session.stopped_early = ""
+            return decisions
+        self._session.stopped_early = (
+            f"stopped after {runs} of {planned}, when every gate was decided; run the rest with --toolemu-resume"
+        )
+        self._session.notes.append(TerminalNote(self._session.stopped_early, "yellow"))
+        return self._early_decisions.applied(decisions, self._session.run_summaries)
+
+    @functools.cached_property
+    def _early_decisions(self) -> EarlyDecisions | None:
+        """The gates with the planned runs; None if all cases are to run, or some gate cannot be decided early."""
+        if self._session.permitted_error is None:
+            return None
+        # An xdist controller collects nothing; its workers have stored the plan.
+        plan = self._session.case_plan or self._session.store.manifest().planned
+        planned = planned_runs(plan, self._session.nodeids)
+        decisions = EarlyDecisions(self._gates, planned, self._session.permitted_error)
+        reasons = late_gates(self._gates, planned)
+        if self._process.lead().read(lambda coordinator: coordinator.total) != decisions.planned_count:
+            reasons = ["Python tests run some of its cases"]
+        if reasons:
+            text = f"the session cannot stop when its gates are decided: {'; '.join(reasons)}"
+            self._session.notes.append(TerminalNote(text, "yellow"))
+            return None
+        return decisions
 
 
 def leave_to_gate(report: pytest.TestReport, error: BaseException, item: pytest.Item) -> None:
@@ -114,61 +151,6 @@ def _report(session: pytest.Session, decision: Decision) -> None:
         if not (when == "call" and decision.status == "undecided"):
             hook.pytest_runtest_logreport(report=report)
     hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)
-
-
-class EarlyStop:
-    """Follows the runs of a session, and lets the coordinator start no more cases when every gate is decided."""
-
-    def __init__(
-        self, session: ToolemuSession, transport: Transport, gates: Sequence[GatesWithBaseline], error: float
-    ) -> None:
-        self._session = session
-        self._transport = transport
-        self._gates = gates
-        self._error = error
-        self._is_stopped = False
-
-    def look(self) -> None:
-        """Look at the runs so far, unless the session is being ended already."""
-        if self._is_stopped or self._session.stopped_early or self._decisions is None:
-            return
-        if self._decisions.update(self._session.run_summaries):
-            is_incomplete = len(self._session.run_summaries) < self._decisions.planned_count
-            if is_incomplete:
-                self._is_stopped = True
-                reason = "every gate is decided"
-                self._session.stopped_early = reason
-                self._transport.update(lambda coordinator: coordinator.conclude(reason))
-
-    def applied(self, decisions: list[list[Decision]]) -> list[list[Decision]]:
-        """Return the decisions of each source; if the session was stopped, those on gates as they were decided then."""
-        if not self._is_stopped or self._decisions is None:
-            return decisions
-        runs, planned = len(self._session.run_summaries), counted(self._decisions.planned_count, "run")
-        if runs == self._decisions.planned_count:  # the cases in flight were the last ones
-            self._session.stopped_early = ""
-            return decisions
-        self._session.stopped_early = (
-            f"stopped after {runs} of {planned}, when every gate was decided; run the rest with --toolemu-resume"
-        )
-        self._session.notes.append(TerminalNote(self._session.stopped_early, "yellow"))
-        return self._decisions.applied(decisions, self._session.run_summaries)
-
-    @functools.cached_property
-    def _decisions(self) -> EarlyDecisions | None:
-        """The gates with the planned runs; None if some gate cannot be decided early."""
-        # An xdist controller collects nothing; its workers have stored the plan.
-        plan = self._session.case_plan or self._session.store.manifest().planned
-        planned = planned_runs(plan, self._session.nodeids)
-        decisions = EarlyDecisions(self._gates, planned, self._error)
-        reasons = late_gates(self._gates, planned)
-        if self._transport.read(lambda coordinator: coordinator.total) != decisions.planned_count:
-            reasons = ["Python tests run some of its cases"]
-        if reasons:
-            text = f"the session cannot stop when its gates are decided: {'; '.join(reasons)}"
-            self._session.notes.append(TerminalNote(text, "yellow"))
-            return None
-        return decisions
 
 
 def planned_runs(plan: dict[str, PlannedCase], nodeids: Sequence[str]) -> list[PlannedRuns]:

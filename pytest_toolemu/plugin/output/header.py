@@ -30,17 +30,8 @@ if TYPE_CHECKING:
     from pytest_toolemu.components import Components
 
 # Settings that lines of their own show.
-_SHOWN_ELSEWHERE = (
-    "agent",
-    "emulator",
-    "builder",
-    "evaluator",
-    "checks",
-    "judge-later",
-    "resume",
-    "record",
-    "replay",
-    "shard",
+_SHOWN_ELSEWHERE = frozenset(
+    ("agent", "emulator", "builder", "evaluator", "checks", "judge-later", "resume", "record", "replay", "shard")
 )
 
 
@@ -75,7 +66,11 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
             f"toolemu: builder {builder} of missing worlds ({_origin(settings, 'builder', 'by the emulator')})"
         )
     lines += [f"toolemu: dataset {edition}" for edition in session.dataset_editions]
-    lines += [_not_redacted(name) for name in REGISTRY.not_redacted()]
+    lines += [
+        f"toolemu: warning: the value of {name} is too short or too common to be a secret, and is not redacted; "
+        "set a longer value, or rename the variable if it is not a secret"
+        for name in REGISTRY.not_redacted()
+    ]
     if settings.shard:
         from pytest_toolemu.plugin.collection.selection import shard_header
 
@@ -129,13 +124,6 @@ def _calibrated(session: ToolemuSession) -> str:
     return "calibrated: " + ", ".join(session.calibrations)
 
 
-def _not_redacted(name: str) -> str:
-    return (
-        f"toolemu: warning: the value of {name} is too short or too common to be a secret, and is not redacted; "
-        "set a longer value, or rename the variable if it is not a secret"
-    )
-
-
 def _origin(settings: Settings, name: str, default: str) -> str:
     source = settings.source(name)
     return default if source == "default" else source
@@ -143,9 +131,7 @@ def _origin(settings: Settings, name: str, default: str) -> str:
 
 def _provenance(session: ToolemuSession) -> list[str]:
     """Say what is resumed, and what is replayed and recorded."""
-    lines = []
-    if session.settings.resume:
-        lines.append(f"toolemu: {_resuming(session)}")
+    lines = [f"toolemu: {_resuming(session)}"] if session.settings.resume else []
     if session.cassettes is not None:
         lines.append(f"toolemu: {_MODES[session.cassettes.mode]} {relative_path(session.cassettes.folder)}")
     return lines

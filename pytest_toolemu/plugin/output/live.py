@@ -205,7 +205,7 @@ class LiveWriter:
             expected_end=ExpectedEnd(**end._asdict()) if end is not None else None,
             request_limits=tuple(
                 RequestLimit(
-                    name=_without_credential(key),
+                    name=key.rsplit(" (", 1)[0],  # without the hash of its credential
                     limit=int(limit.limit),
                     in_flight=limit.in_flight,
                     queued=limit.queued,
@@ -215,12 +215,6 @@ class LiveWriter:
             ),
             problems=tuple(dict.fromkeys(requests.breaker.open.values())),
         )
-
-
-def _without_credential(key: str) -> str:
-    """Return a rate-limit key without the hash of its credential, which is in parentheses at its end."""
-    name, _, _ = key.rpartition(" (")
-    return name or key
 
 
 def _budget_text(budget: Budget) -> str:

@@ -91,11 +91,8 @@ class ReportHooks:
 
     def _is_left_out(self, report: pytest.TestReport) -> bool:
         """Return whether the item was skipped because the session stopped early: it remains planned."""
-        return (
-            bool(self._session.stopped_early)
-            and isinstance(report.longrepr, tuple)
-            and (report.longrepr[2].endswith(f"not run: {self._session.stopped_early}"))
-        )
+        reason = self._session.stopped_early
+        return bool(reason) and isinstance(report.longrepr, tuple) and report.longrepr[2].endswith(f"not run: {reason}")
 
     def _clear_progress(self) -> None:
         if self._process.progress is not None:
