@@ -18,7 +18,10 @@ from pytest_toolemu.formats.visible_text import quoted
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, format_location
 
 _MAX_PROBLEMS: Final = 20
-_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+TYPE_NAMES: Final[dict[type, str]] = {
+    bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object", type(None): "null",
+}  # fmt: skip
+"""The JSON Schema types of Python's JSON values."""
 
 
 def schema_problem(schema: Any) -> str | None:
@@ -59,7 +62,7 @@ def _fault(error: jsonschema_rs.ValidationError) -> str:
     if not (list(error.instance_path)[-1:] == ["type"] and "anyOf" in error.message):
         return error.message
     name = error.instance if isinstance(error.instance, str) else ""
-    return f"{json.dumps(error.instance)} is not a type{closest(name, _TYPES)}"
+    return f"{json.dumps(error.instance)} is not a type{closest(name, TYPE_NAMES.values())}"
 
 
 class ValueSchema:

@@ -22,7 +22,7 @@ from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME, NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.identifiers import case_id_problem, slug
-from pytest_toolemu.formats.json_schema import conforms, schema_problem, unknown_keywords
+from pytest_toolemu.formats.json_schema import TYPE_NAMES, conforms, schema_problem, unknown_keywords
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, Loc, closest, dump, show
 
@@ -389,7 +389,7 @@ def observed_schema(values: list[Json]) -> Json:
     types: dict[str, set[str]] = {}
     for value in values:
         for key, member in value.items():
-            types.setdefault(key, set()).add(_type(member))
+            types.setdefault(key, set()).add(TYPE_NAMES[type(member)])
     properties = {
         key: {"type": next(iter(kinds)) if len(kinds) == 1 else sorted(kinds)} for key, kinds in types.items()
     }
@@ -398,11 +398,6 @@ def observed_schema(values: list[Json]) -> Json:
 
 def _object(properties: Json, required: list[str]) -> Json:
     return {"type": "object", "properties": properties, "required": required}
-
-
-def _type(value: Any) -> str:
-    kinds = (("boolean", bool), ("integer", int), ("number", float), ("string", str), ("array", list), ("object", dict))
-    return next((name for name, kind in kinds if isinstance(value, kind)), "null")
 
 
 def _remove(schema: Any, loc: Loc) -> None:

@@ -103,7 +103,8 @@ class _OperationReader:
         effect, effect_is_stated = method_effect(method, name)
         responses = operation.get("responses")
         responses = responses if isinstance(responses, dict) else {}
-        returns = self._returns(responses)
+        good = next((responses[code] for code in sorted(responses) if code.startswith("2")), None)
+        returns = _media_schema(self._object(good).get("content"), json_only=True)
         parameters, is_complete = self._parameters(item, operation)
         status = next((code for code in sorted(responses) if code in ("202", "204", "205")), None)
         text = operation.get("description") or operation.get("summary")
@@ -163,10 +164,6 @@ class _OperationReader:
             }, is_complete
         kept = resolved if is_required else {key: part for key, part in resolved.items() if key != "required"}
         return {**parameters, "allOf": [kept]}, is_complete
-
-    def _returns(self, responses: Json) -> Any:
-        good = next((responses[code] for code in sorted(responses) if code.startswith("2")), None)
-        return _media_schema(self._object(good).get("content"), json_only=True)
 
     def _errors(self, responses: Json) -> dict[str, str]:
         codes = [code for code in responses if len(code) == 3 and code.startswith("4")]

@@ -290,7 +290,10 @@ def _returns(published: PublishedToolkit, tool: PublishedTool, name: str) -> tup
     result = {**schema, "type": "object"} if is_object and "anyOf" not in schema else _object({"result": schema})
     if _can_be_generated(result, name):
         return result, tool.returns_are_stated and is_object and not is_cut
-    flat = {key: _without_parts(part) for key, part in result.get("properties", {}).items()}
+    flat = {
+        key: {word: part[word] for word in ("type", "description") if isinstance(part, dict) and word in part}
+        for key, part in result.get("properties", {}).items()
+    }
     result = {"type": "object", "properties": flat, "required": result.get("required", [])}
     return (result if flat and _can_be_generated(result, name) else guess), False
 
@@ -310,11 +313,6 @@ def _can_be_generated(schema: Json, name: str) -> bool:
         except (UnsatisfiableSchemaError, ArithmeticError, RecursionError):
             continue
     return False
-
-
-def _without_parts(schema: Any) -> Json:
-    kept = ("type", "description") if isinstance(schema, dict) else ()
-    return {key: schema[key] for key in kept if key in schema}
 
 
 def _object(properties: Json) -> Json:

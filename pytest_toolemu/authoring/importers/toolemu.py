@@ -293,16 +293,16 @@ _RISKS: Final[tuple[tuple[str, RiskType], ...]] = (
 
 def property_schema(kind: str, description: str) -> tuple[dict[str, Any], list[str]]:
     """Return the JSON Schema of an argument or return, and the names of the parts inferred from its description."""
-    schema: dict[str, Any] = {"type": kind, "description": description}
-    hints: dict[str, Any] = {}
+    hints = _hints(kind, description)
+    return {"type": kind, "description": description, **hints}, list(hints)
+
+
+def _hints(kind: str, description: str) -> dict[str, Any]:
     if kind == "string":
-        hints = _string_hints(description)
-    elif kind == "array":
-        items = _items(description)
-        hints = {"items": items} if items else {}
-    elif kind == "object" and (members := _members(description)):
-        hints = {"properties": members}
-    return schema | hints, list(hints)
+        return _string_hints(description)
+    if kind == "array" and (items := _items(description)):
+        return {"items": items}
+    return {"properties": members} if kind == "object" and (members := _members(description)) else {}
 
 
 def _string_hints(description: str) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def _members(description: str) -> dict[str, Any]:
         # What follows a member up to the next one describes that member.
         ends = [*(match.start() for match in sentences[1:]), len(description)]
         return {
-            match[1]: _member_of_sentence(match[2], description[match.end() : end])
+            match[1]: {"type": match[2], **_hints(match[2], description[match.end() : end])}
             for match, end in zip(sentences, ends, strict=True)
         }
     matches = list(_MEMBER.finditer(description))
@@ -341,12 +341,6 @@ def _members(description: str) -> dict[str, Any]:
     depths = [description.count("(", 0, m.start()) - description.count(")", 0, m.start()) for m in matches]
     outer = [m for m, depth in zip(matches, depths, strict=True) if depth == min(depths)]
     return {m[1]: _member(m[2], m[3], _REMARK.match(description, m.end())) for m in outer}
-
-
-def _member_of_sentence(kind: str, description: str) -> dict[str, Any]:
-    schema, _ = property_schema(kind, description)
-    del schema["description"]
-    return schema
 
 
 def _member(kind: str, item: str | None, remark: re.Match[str] | None) -> dict[str, Any]:

@@ -70,15 +70,6 @@ class RecordedTrajectory:
     error: ErrorInfo | None = None
 
 
-@dataclass(frozen=True)
-class _Action:
-    """An action of the agent; ``tool`` is None if the agent finished."""
-
-    tool: str | None
-    input: str
-    log: str
-
-
 def read_trajectory(
     record: Mapping[str, Any], toolkits: Mapping[str, Toolkit], notes: Notes | None = None, location: str = ""
 ) -> RecordedTrajectory:
@@ -146,30 +137,30 @@ def _steps(pairs: list[Any], kits: tuple[Toolkit, ...]) -> tuple[tuple[Step, ...
     for index, pair in enumerate(pairs):
         if not isinstance(pair, list) or len(pair) != 2:
             raise ValueError(f"step {index} is {show(pair)}, not a pair of action and observation")
-        action, answer = _action(pair[0], index), _texts(pair[1], index)
-        if action.tool is None or _PSEUDO & {action.tool, answer[0]}:
+        (tool, text, log), answer = _action(pair[0], index), _texts(pair[1], index)
+        if tool is None or _PSEUDO & {tool, answer[0]}:
             if index + 1 < len(pairs):
                 raise ValueError(f"the agent ended at step {index}, but {len(pairs) - index - 1} more follow")
-            return tuple(steps), action.log, "" if action.tool is None or action.tool in _PSEUDO else action.tool
-        value = json_value(action.input, strict=False)
-        arguments = action.input if value is NO_JSON else value
-        call = Call(index=index, name=action.tool, tool=tools.get(action.tool), arguments=arguments)
+            return tuple(steps), log, "" if tool is None or tool in _PSEUDO else tool
+        value = json_value(text, strict=False)
+        arguments = text if value is NO_JSON else value
+        call = Call(index=index, name=tool, tool=tools.get(tool), arguments=arguments)
         observation = _observation(*answer)
         if call.tool is None and observation.source == "recorded":
             raise ValueError(
                 f"step {index}: {show(call.name)} was answered, but no imported toolkit of the case has it"
             )
-        steps.append(Step(call=call, observation=observation, thought=action.log.partition("Action: ")[0].strip()))
+        steps.append(Step(call=call, observation=observation, thought=log.partition("Action: ")[0].strip()))
     return tuple(steps), "", ""
 
 
-def _action(action: Any, index: int) -> _Action:
-    """Return an action from any of three formats: a call, a finish of the 2023 release, a finish of the forks."""
+def _action(action: Any, index: int) -> tuple[str | None, str, str]:
+    """Return tool, input, and log of a call, or of a finish of the 2023 release or of the forks, without a tool."""
     match action:
         case [str(tool), str(text), str(log)]:
-            return _Action(tool, text, log)
+            return tool, text, log
         case [{"output": _}, str(log)] | {"return_values": {"output": _}, "log": str(log)}:
-            return _Action(None, "", log)
+            return None, "", log
     raise ValueError(f"step {index}: the action is {show(action)}, neither a call nor a finish")
 
 

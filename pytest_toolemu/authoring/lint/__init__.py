@@ -153,7 +153,7 @@ async def _dataset(path: Path, result: LintResult) -> list[LintRemark]:
 
 def _placed(path: Path, remarks: list[LintRemark], as_dataset: bool) -> Iterator[LintProblem]:
     """Yield the remarks that apply to this file, with lines and columns. A file without any is not read again."""
-    in_dataset = as_dataset or _is_in_dataset(path)
+    in_dataset = as_dataset or (find_dataset(path.parent) or dataset_of_toolkit(path)) is not None
     levels = {name: rule.dataset_level if in_dataset else rule.level for name, rule in RULES.items()}
     applicable = [remark for remark in remarks if levels[remark.rule] is not None]
     if not applicable:
@@ -175,7 +175,3 @@ def _allowed(text: str) -> dict[int, set[str]]:
             lines[number].add(rule)
             lines[number + 1].add(rule)
     return lines
-
-
-def _is_in_dataset(path: Path) -> bool:
-    return (find_dataset(path.parent) or dataset_of_toolkit(path)) is not None

@@ -320,7 +320,10 @@ def _letters(loc: Loc, text: str) -> Iterator[LintRemark]:
     """Yield invisible characters, and words whose letters look like those of another alphabet."""
     if text.isascii() and text.isprintable():
         return
-    if invisible := next((char for char in text if _is_invisible(char)), None):
+    # Joiners are regular parts of Persian, of Indic scripts, and of emoji.
+    others = (char for char in text if char not in "\n\t\u200c\u200d")
+    hidden = ("Cc", "Cf", "Co", "Cn", "Zl", "Zp")
+    if invisible := next((char for char in others if unicodedata.category(char) in hidden), None):
         name = unicodedata.name(invisible, "a control character")
         yield LintRemark("invisible", loc, f"U+{ord(invisible):04X} ({name.lower()}) is in the text; remove it")
     for word in re.findall(r"[^\W\d_]{3,}", text):
@@ -328,11 +331,6 @@ def _letters(loc: Loc, text: str) -> Iterator[LintRemark]:
         if len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1:
             message = f"{word!r} has letters of two alphabets that look alike; use only one of them"
             yield LintRemark("mixed-scripts", loc, message)
-
-
-def _is_invisible(char: str) -> bool:
-    # Joiners are regular parts of Persian, of Indic scripts, and of emoji.
-    return char not in "\n\t\u200c\u200d" and unicodedata.category(char) in ("Cc", "Cf", "Co", "Cn", "Zl", "Zp")
 
 
 # In seconds. Most expressions need a few milliseconds; those that are reported would exceed the limit of a search.

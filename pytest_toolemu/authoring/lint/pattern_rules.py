@@ -13,7 +13,7 @@ from pytest_toolemu.core.case_loading import checks_of
 from pytest_toolemu.core.case_rules import CallPattern, Pin, call_schema, is_schema
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import OpenEntityError, WorldError
-from pytest_toolemu.formats.json_schema import conforms, inlined, violations
+from pytest_toolemu.formats.json_schema import TYPE_NAMES, conforms, inlined, violations
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
 
 
@@ -95,9 +95,6 @@ _RESTRICTED_TYPES: Final = {
     "multipleOf": {"number", "integer"},
 }  # fmt: skip
 _BOUNDS: Final = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"))
-_TYPES: Final[dict[type, str]] = {
-    bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object", type(None): "null",
-}  # fmt: skip
 _MAX_COMBINATIONS: Final = 64
 
 
@@ -186,7 +183,7 @@ def _types(schema: dict[str, Any]) -> set[str]:
 
 def _kinds(schema: dict[str, Any]) -> set[str]:
     """Return the types of all values that a schema allows; empty if they are unknown."""
-    return _types(schema) or {_TYPES[type(value)] for value, _ in _named(schema)}
+    return _types(schema) or {TYPE_NAMES[type(value)] for value, _ in _named(schema)}
 
 
 def _common(some: set[str], others: set[str]) -> bool:
