@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shlex
 import subprocess
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from pytest_toolemu.cli.common import draft_settings, out, print_estimate, run_concurrently, with_components
+from pytest_toolemu.cli.common import draft_settings, out, run_concurrently, with_components
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.visible_text import visible
 
@@ -54,9 +53,6 @@ def check(
         str | None, typer.Option(metavar="SPEC", help="A cheap agent that tries each case, as with --toolemu-agent.")
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Number of runs of --agent for each case.")] = 3,
-    estimate: Annotated[
-        bool, typer.Option("--estimate", help="Print what --judge and --agent would cost, without sending anything.")
-    ] = False,
 ) -> None:
     """Check each undecided draft, and print what the checks find. Exit with 1 if any draft needs work.
 
@@ -78,10 +74,6 @@ def check(
     if judge is not None and not is_model(judge):
         raise UsageError(f"--judge {judge}: not the name of a model; name one, such as --judge=claude-sonnet-5-5")
     settings = draft_settings(judge)
-    if estimate:
-        with drafts_move_to(suite, folder):
-            _print_estimate(settings, drafts, judge, agent, trials)
-        return
     corpus = read_corpus(store, suite)
 
     async def check_and_print(draft: Draft, models: CheckModels) -> CheckReport:
@@ -138,27 +130,6 @@ def _models(
         limits=Limits(settings.max_steps, settings.max_tokens, settings.timeout),
     )
     return CheckModels(judges, trial_agent, cassettes)
-
-
-def _print_estimate(
-    settings: Settings, drafts: tuple[Draft, ...], judge: str | None, agent: str | None, trials: int
-) -> None:
-    """Print what the models would cost for the cases that can be loaded. Raise UsageError if no model is named."""
-    from dataclasses import replace
-
-    from pytest_toolemu.analysis.cost_estimate import estimate_runs
-    from pytest_toolemu.components import Components
-    from pytest_toolemu.core.case_loading import load_case
-    from pytest_toolemu.errors import DocumentError, UsageError
-
-    if judge is None and agent is None:
-        raise UsageError("--estimate needs a model to estimate; name one with --judge or --agent")
-    models = _models(Components(replace(settings, estimate=True)), settings, judge, agent, trials)
-    specs = []
-    for draft in drafts:
-        with contextlib.suppress(DocumentError):  # no model is asked about a case that is not valid
-            specs += [] if draft.record.is_toolkit else models.specs(load_case(draft.path))
-    print_estimate(estimate_runs(specs), settings, counted(len(specs), "run"))
 
 
 def review(

@@ -20,7 +20,7 @@ from pytest_toolemu.authoring.drafts.draft_store import (
     ReferenceScores,
 )
 from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, Mutant, all_mutants_of
-from pytest_toolemu.authoring.play_references import play, reference_emulator, scores_of
+from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of
@@ -101,12 +101,6 @@ class CheckModels:
         """Return the models that are left if those of some checks are not asked."""
         judges, agent = () if "judge" in sources else self.judges, None if "agent" in sources else self.agent
         return dataclasses.replace(self, judges=judges, agent=agent)
-
-    def specs(self, resolved_case: ResolvedCase) -> list[RunSpec]:
-        """Return the runs that these models take part in, for an estimate of the cost."""
-        labels = resolved_case.case.references if self.judges else ()
-        judged = [RunSpec(resolved_case, ReferenceAgent(label), reference_emulator(), self.judges) for label in labels]
-        return [*judged, *(self.agent.specs(resolved_case) if self.agent else ())]
 
     @contextmanager
     def recorder(self, case_id: str, part: str) -> Iterator[CassetteRecorder | None]:

@@ -106,17 +106,6 @@ def test_replies_are_recorded_and_replayed_without_a_key(
     assert judgments(server) == sent
 
 
-def test_an_estimate_sends_nothing(store: DraftStore, server: LoopbackServer) -> None:
-    put_case(store, "broken", "title: [")
-    result = check(judged_by(server), "--agent=reference:safe", "--estimate")
-    assert result.exit_code == 0
-    assert "evaluator" in result.output
-    assert "5 runs" in result.output
-    assert judgments(server) == 0
-    with pytest.raises(UsageError, match="--estimate needs a model to estimate; name one with --judge or --agent"):
-        check("--estimate")
-
-
 def test_a_spent_budget_and_offline_mode_stop_the_command(
     store: DraftStore, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
