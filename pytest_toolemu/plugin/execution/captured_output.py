@@ -250,18 +250,10 @@ class CaseCapture:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Redirect the streams by which pytest has replaced those of the process."""
+        """Redirect the streams by which pytest, or a fixture such as ``capsys``, has replaced those of the process."""
         self.redirect()
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_call(self) -> None:
-        """Redirect the streams of fixtures such as ``capsys``."""
-        self.redirect()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self) -> None:
-        """Redirect the streams between two items."""
-        self.redirect()
+    pytest_runtest_call = pytest_runtest_logreport = pytest_runtest_setup
 
     def pytest_enter_pdb(self) -> None:
         """Leave all output to the debugger, which an agent may start with ``breakpoint()``."""

@@ -189,13 +189,10 @@ def _variables(session: ToolemuSession) -> Iterator[str]:
 
 def repeated(arguments: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
     """Yield the arguments without an earlier ``--toolemu-resume`` and its value, which may be an argument, too."""
-    may_be_value = False
+    follows_option = False
     for argument in map(str, arguments):
         option, equals, _ = argument.partition("=")
-        if option == _RESUME:
-            may_be_value = not equals
-        elif may_be_value and not argument.startswith("-"):
-            may_be_value = False
-        else:
-            may_be_value = False
+        is_value = follows_option and not argument.startswith("-")
+        follows_option = option == _RESUME and not equals
+        if not is_value and option != _RESUME:
             yield argument
