@@ -46,8 +46,10 @@ def build_case(document: Document) -> ResolvedCase:
     resolved_case = ResolvedCase(case, with_hostile_texts(toolkits, case.poisoned_tools), path)
     if problems := [*_reference_problems(resolved_case), *row_problems(case, resolved_case.toolkits)]:
         raise document.error(problems)
-    if problems := list(_query_problems(resolved_case)):
-        raise document.error(problems)
+    queries = {loc: pattern.state for loc, pattern in _patterns(case) if pattern.state is not None}
+    reasons = query_problems(resolved_case, queries.values()) if queries else []
+    if wrong := [((*loc, "state"), reason) for loc, reason in zip(queries, reasons, strict=True) if reason is not None]:
+        raise document.error(wrong)
     return resolved_case
 
 
@@ -112,14 +114,6 @@ def _patterns(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
         for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
             if pattern is not None:
                 yield (*loc, kind), pattern
-
-
-def _query_problems(resolved_case: ResolvedCase) -> Iterator[tuple[Loc, str]]:
-    queries = {loc: pattern.state for loc, pattern in _patterns(resolved_case.case) if pattern.state is not None}
-    if queries:
-        for loc, problem in zip(queries, query_problems(resolved_case, queries.values()), strict=True):
-            if problem is not None:
-                yield (*loc, "state"), problem
 
 
 def _tool_names(case: Case) -> Iterator[tuple[Loc, str]]:

@@ -149,7 +149,10 @@ async def contained(component: Callable[[], Awaitable[T]], name: str) -> T:
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise  # the scheduler cancels this case
         if isinstance(error, BaseExceptionGroup) and (stopped := error.subgroup(AgentStopped)):
-            raise _first(stopped) from None
+            first: BaseException = stopped
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            raise first from None
         replacement = RuntimeError(f"{name} raised {type(error).__name__}: {exception_text(error)}")
         # Keep the traceback: the lines of the component's code are shown, those of this package are not.
         raise replacement.with_traceback(error.__traceback__) from None
@@ -191,11 +194,6 @@ async def verdicts_of(evaluator: Evaluator, trajectory: Trajectory) -> list[Verd
     if not isinstance(verdicts, list) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
         raise TypeError(f"the evaluator {name} returned {type(verdicts).__name__}; return a list of Verdict")
     return verdicts
-
-
-def _first(group: BaseExceptionGroup[AgentStopped]) -> BaseException:
-    inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 # SDKs that an agent may use directly, and the libraries they send their requests with.

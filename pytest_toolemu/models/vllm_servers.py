@@ -41,7 +41,10 @@ class VllmServer:
         self.plan = plan
         self.command: list[str] = []
         self.log = Path()
-        self._reserved = _reserve_port()
+        # Bound without listening: no other process is given the port, and the server can still bind it.
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind(("127.0.0.1", 0))
         self.port: int = self._reserved.getsockname()[1]
         self._process: subprocess.Popen[bytes] | None = None
         self._group = 0
@@ -126,14 +129,6 @@ class VllmServer:
             if self._group:  # also if the watchdog itself was killed
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._group, signal.SIGKILL)
-
-
-def _reserve_port() -> socket.socket:
-    """Bind a free port without listening: no other process is given the port, and the server can still bind it."""
-    reserved = socket.socket()
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind(("127.0.0.1", 0))
-    return reserved
 
 
 _CAUSES: Final = 3

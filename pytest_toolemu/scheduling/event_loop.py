@@ -100,7 +100,7 @@ class CaseLoop:
         pinged_at, now = self._pinged_at, time.monotonic()
         if pinged_at is None:
             self._pinged_at = now
-            self.call(self._answer_ping)
+            self.call(setattr, self, "_pinged_at", None)
             return 0.0
         return now - pinged_at
 
@@ -147,12 +147,10 @@ class CaseLoop:
                 atexit.register(self.close)
             return self._loop, self._thread
 
-    def _answer_ping(self) -> None:
-        self._pinged_at = None
-
     async def _end(self) -> None:
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        own = [task for task in tasks if not _is_of_this_package(task)]
+        codes = {task: getattr(task.get_coro(), "cr_code", None) for task in tasks}
+        own = [task for task, code in codes.items() if not (code and Path(code.co_filename).is_relative_to(_PACKAGE))]
         self.leftovers = sorted(map(_description, own))
         for task in tasks:
             task.cancel()
@@ -185,11 +183,6 @@ def wait(future: Future[R]) -> R:
         # Ctrl-C or pytest-timeout: the result is not needed any more.
         future.cancel()
         raise
-
-
-def _is_of_this_package(task: asyncio.Task[Any]) -> bool:
-    code = getattr(task.get_coro(), "cr_code", None)
-    return code is not None and Path(code.co_filename).is_relative_to(_PACKAGE)
 
 
 def _description(task: asyncio.Task[Any]) -> str:

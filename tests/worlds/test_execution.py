@@ -146,7 +146,7 @@ def test_an_unknown_key_is_the_declared_error_with_the_value() -> None:
 
 def test_an_unknown_key_of_an_open_entity_is_left_to_the_emulator() -> None:
     world = world_of(LIBRARY.replace("    order: title\n", "    order: title\n    open: true\n"))
-    with pytest.raises(OpenEntityError, match="book 'B-9' is not among the rows"):
+    with pytest.raises(OpenEntityError, match="no book with the book_id 'B-9' among the rows"):
         call(world, "GetBook", book_id="B-9")
 
 

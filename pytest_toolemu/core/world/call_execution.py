@@ -6,11 +6,11 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from pytest_toolemu.core.world.database import Database
 from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell, types_of
-from pytest_toolemu.core.world.operation_plan import Lookup, Plan
+from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.sql_functions import cell
 from pytest_toolemu.core.world.toolkit_plan import is_constant
 from pytest_toolemu.errors import OpenEntityError
@@ -46,17 +46,14 @@ def execute(plan: Plan, database: Database, arguments: Json, values: Json, new_k
     """
     database.impossible_dates.clear()
     content = _executed(plan, database, arguments, values, new_key)
-    if database.impossible_dates and _lacks_value(plan, database, content):
+    if not database.impossible_dates:
+        return content
+    tables = plan.tables.values() if plan.writes else ()
+    if not plan.tool.result_schema.conforms(content) or any(
+        table.row_rules.violations(table.decoded(row)) for table in tables for row in table.stored(database)
+    ):
         raise CallError(plan.request_error, f"there is no such date or time: {database.impossible_dates[0]}")
     return content
-
-
-def _lacks_value(plan: Plan, database: Database, content: Json) -> bool:
-    """Return whether the result or a row breaks its schema."""
-    if not plan.tool.result_schema.conforms(content):
-        return True
-    tables = plan.tables.values() if plan.writes else ()
-    return any(table.row_rules.violations(table.decoded(row)) for table in tables for row in table.stored(database))
 
 
 def _executed(plan: Plan, database: Database, arguments: Json, values: Json, new_key: NewKey) -> Json:
@@ -127,23 +124,20 @@ class _Execution:
             keys = self._arguments.get(lookup.argument) or [] if lookup.is_list else [] if value is None else [value]
             for key in keys:
                 if lookup.table.get(self._database, key) is None:
-                    self._fail_unknown(lookup, key)
+                    entity = lookup.table.name.replace("_", " ")
+                    self._fail_unknown(lookup.table, f"there is no {entity} with the {lookup.table.key} {key!r}")
 
-    def _fail_unknown(self, lookup: Lookup, key: Any) -> None:
+    def _fail_unknown(self, table: EntityTable | None, message: str) -> NoReturn:
         # The rows are only a part of what exists, so an unknown key is not an error: the emulator decides.
-        if lookup.table.entity.open:
-            raise OpenEntityError(f"{lookup.table.name} {key!r} is not among the rows")
-        entity = lookup.table.name.replace("_", " ")
-        raise CallError(self._plan.not_found_error, f"there is no {entity} with the {lookup.table.key} {key!r}")
+        if table is not None and table.entity.open:
+            raise OpenEntityError(f"{message} among the rows")
+        raise CallError(self._plan.not_found_error, message)
 
     def _select_key(self) -> Any:
         """Return the key of the row that the conditions choose, and bind it."""
         row = self._database.execute(self._plan.selected_key, self._bound).fetchone()
         if row is None:
-            table = self._plan.table
-            if table is not None and table.entity.open:
-                raise OpenEntityError(f"no {table.name} is among the rows")
-            raise CallError(self._plan.not_found_error, "nothing matches the request")
+            self._fail_unknown(self._plan.table, "nothing matches the request")
         self._bind("id", row[0])
         return row[0]
 

@@ -69,18 +69,15 @@ class StateDatabase:
         """
         with self._lock:  # runs of one case, which may be in several threads, share the database
             self._rows |= {(kit, name): entries for kit, tables in rows.items() for name, entries in tables.items()}
-            return self._selected(query)
-
-    def _selected(self, query: str) -> list[dict[str, Any]]:
-        self._expressions.too_slow = None
-        try:
-            self._fill_tables(query)
-            rows = self._database.execute(_translated(query)).fetchmany(_MAX_ROWS)
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            if self._expressions.too_slow is not None:
-                raise self._expressions.too_slow from None
-            raise WorldError(f"the query failed: {error}") from None
-        return [{name: _json(row[name]) for name in row.keys() if row[name] is not None} for row in rows]  # noqa: SIM118
+            self._expressions.too_slow = None
+            try:
+                self._fill_tables(query)
+                selected = self._database.execute(_translated(query)).fetchmany(_MAX_ROWS)
+            except (sqlite3.Error, sqlite3.Warning) as error:
+                if self._expressions.too_slow is not None:
+                    raise self._expressions.too_slow from None
+                raise WorldError(f"the query failed: {error}") from None
+        return [{name: _json(row[name]) for name in row.keys() if row[name] is not None} for row in selected]  # noqa: SIM118
 
     def problem(self, query: str) -> str | None:
         """Return why a query is not valid, with the nearest name that exists; None if it is."""
@@ -94,7 +91,13 @@ class StateDatabase:
             self._fill_tables(query)
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:
-            return self._explained(error)
+            return explained(
+                error,
+                tables=self._names,
+                columns={field for table in self._tables.values() for field in table.fields},
+                functions=QUERY_FUNCTIONS,
+                scope="a query is one SELECT on the tables of the case's toolkits",
+            )
         return self._ambiguity(query)
 
     def _ambiguity(self, query: str) -> str | None:
@@ -121,16 +124,6 @@ class StateDatabase:
                 self._database.execute(f"DROP VIEW temp.{quote(name)}")
                 self._protect()
         return None
-
-    def _explained(self, error: Exception) -> str:
-        fields = {field for plan in self._plans.values() for table in plan.tables.values() for field in table.fields}
-        return explained(
-            error,
-            tables=self._names,
-            columns=fields,
-            functions=QUERY_FUNCTIONS,
-            scope="a query is one SELECT on the tables of the case's toolkits",
-        )
 
     def _fill_tables(self, query: str) -> None:
         """Create the tables whose entity occurs in the query, and write their rows if they have others."""
