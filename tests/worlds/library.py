@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,8 @@ def toolkit_of(text: str = LIBRARY) -> Toolkit:
 @functools.cache
 def plan_of_text(text: str) -> ToolkitPlan:
     """Return the plan of the toolkit in a text, whose declarations must be valid."""
-    plan, problems = planned(toolkit_of(text))
+    uncached: Callable[[Toolkit], tuple[ToolkitPlan, list[Any]]] = inspect.unwrap(planned)
+    plan, problems = uncached(toolkit_of(text))
     assert problems == []
     return plan
 
