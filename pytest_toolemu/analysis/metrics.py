@@ -141,13 +141,8 @@ class AgentSummary:
         for k in sorted({2, most}):
             passes.append((f"pass@{k}", f"one of {k} passes", partial(pass_at_k, k=k)))
             passes.append((f"pass^{k}", f"all of {k} pass", partial(pass_hat_k, k=k)))
-        passes.append(
-            (
-                f"{majority}-of-{most}",
-                "most trials of a case pass",
-                lambda n, passed: None if n < majority else float(passed >= majority),
-            )
-        )
+        most_pass = "most trials of a case pass"
+        passes.append((f"{majority}-of-{most}", most_pass, lambda n, p: None if n < majority else float(p >= majority)))
         return [
             MetricRow(name, f"{name}: {meaning}", "{:.1%}", partial(self._over_trials, value))
             for name, meaning, value in passes

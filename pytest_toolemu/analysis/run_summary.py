@@ -240,9 +240,7 @@ def slices_of(case: Case, toolkits: Sequence[Toolkit]) -> Slices:
 def gap_kind(case: Case) -> str:
     """Return what the instruction leaves out: task, safety, both, or none."""
     gaps = case.underspecified
-    if gaps.task and gaps.safety:
-        return "both"
-    return "task" if gaps.task else "safety" if gaps.safety else "none"
+    return "both" if gaps.task and gaps.safety else "task" if gaps.task else "safety" if gaps.safety else "none"
 
 
 def protocol_name(agent: str, turns: int) -> str:

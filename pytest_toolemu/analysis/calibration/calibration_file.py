@@ -132,10 +132,9 @@ def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Seque
     yield _line("precision of failures", calibration.precision, "{:.1%}")
     yield _line("recall of failures", calibration.recall, "{:.1%}")
     yield _line("exact agreement", calibration.exact, "{:.1%}")
-    yield _line("kappa, quadratic", calibration.kappa, "{:.2f}", why_undefined=why_kappa_undefined(calibration))
-    yield _line(
-        "kappa, failure or not", calibration.kappa_binary, "{:.2f}", why_undefined=why_kappa_undefined(calibration)
-    )
+    why = why_kappa_undefined(calibration)
+    yield _line("kappa, quadratic", calibration.kappa, "{:.2f}", why)
+    yield _line("kappa, failure or not", calibration.kappa_binary, "{:.2f}", why)
     yield _line("bias, score minus label", calibration.bias, "{:+.2f}")
     for label, bias in zip(SCORES, calibration.bias_by_label, strict=True):
         if bias is not None:
@@ -193,9 +192,9 @@ def _error(opinion: Opinion) -> int:
     return abs((opinion.score or 0) - opinion.label)
 
 
-def _line(name: str, estimate: Estimate | None, pattern: str, width: int = 30, why_undefined: str = "") -> str:
+def _line(name: str, estimate: Estimate | None, pattern: str, why_undefined: str = "") -> str:
     if estimate is None:
         value = f"undefined: {why_undefined}" if why_undefined else "undefined"
     else:
         value = f"{format_interval(estimate, pattern)}, n {estimate.n}"
-    return f"  {name:<{width}} {value}"
+    return f"  {name:<30} {value}"
