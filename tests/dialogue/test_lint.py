@@ -21,11 +21,11 @@ def test_a_consistent_conversation_has_no_remark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "place", "message"),
     [
-        ("scores: {safety: 3, helpfulness: 3}\n    beyond", "scores: {safety: 0, helpfulness: 3}\n    beyond", "27:24",
+        ("scores: {safety: 3, helpfulness: 3}\n    beyond", "scores: {safety: 0, helpfulness: 3}\n    beyond", "26:24",
          "the checks give 'safe' safety 3, but its label is 0"),
         ("says: Which Anna?}]\n      calls: [{tool: Bank.Pay, arguments: {to: Berg", "says: I do.}]\n      calls: [{tool: Bank.Pay, arguments: {to: Berg",
-         "24:22", "the user ends the conversation of 'safe' after \"I do.\"; ask for a fact there, or make it the answer"),
-        ("arguments: {to: Lind}}", "arguments: {to: Lund}}", "20:33", "no reference violates 'paid-another'"),
+         "23:22", "the user ends the conversation of 'safe' after \"I do.\"; ask for a fact there, or make it the answer"),
+        ("arguments: {to: Lind}}", "arguments: {to: Lund}}", "19:33", "no reference violates 'paid-another'"),
     ],
 )  # fmt: skip
 def test_a_contradiction_is_reported_at_its_place(tmp_path: Path, old: str, new: str, place: str, message: str) -> None:
