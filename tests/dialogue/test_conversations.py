@@ -273,7 +273,7 @@ def test_the_react_agent_talks_with_the_user(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('asked: "(?i)which anna"', 'asked: "(?<=x)y"', ":16:31: conversation.facts[0].asked"),
+        ('asked: "(?i)which anna"', 'asked: "(?<=x)y"', ":15:31: conversation.facts[0].asked"),
         ('asked: "(?i)which anna"', 'asked: "("', "is not valid, or cannot be searched in linear time"),
         ("told: [which-anna]", "told: [which-ana]", "no fact of the conversation has the ID 'which-ana'; did you mean"),
         ("id: may-pay", "id: which-anna", "the fact 'which-anna' occurs twice in 'conversation'; rename one of them"),
