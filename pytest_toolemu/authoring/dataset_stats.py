@@ -17,12 +17,12 @@ from pytest_toolemu.analysis.statistics.agreement import alpha_estimate
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.play_references import has_several_solutions
-from pytest_toolemu.core.case import Case, ResolvedCase
+from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Metric, Severity
 from pytest_toolemu.core.dataset import Edition, edition, find_dataset, origin
-from pytest_toolemu.core.references import Scores
-from pytest_toolemu.core.toolkit import Effect, Toolkit, benchmark_folder
+from pytest_toolemu.core.references import Reference, Scores
+from pytest_toolemu.core.toolkit import Effect, Tool, Toolkit, benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.errors import UsageError
@@ -133,11 +133,12 @@ def stats(paths: Iterable[Path]) -> Stats:
     toolkits = {kit.name: kit for resolved_case in resolved_cases for kit in resolved_case.toolkits} | toolkits
     datasets = Counter(find_dataset(path.parent) for path in files.cases)
     outside = datasets.pop(None, 0)
-    counts = DatasetCounts(
-        tuple(resolved_case.case for resolved_case in resolved_cases),
-        tuple(toolkits[name] for name in sorted(toolkits)),
-        asyncio.run(_several_solutions(resolved_cases)),
-    )
+
+    async def several_solutions() -> frozenset[str]:
+        return frozenset([one.case.id for one in resolved_cases if await has_several_solutions(one)])
+
+    cases = tuple(resolved_case.case for resolved_case in resolved_cases)
+    counts = DatasetCounts(cases, tuple(toolkits[name] for name in sorted(toolkits)), asyncio.run(several_solutions()))
     by_folder = {each.path.parent: second_opinions(each.path.parent) for each in resolved_cases}
     labels = {run: given for opinions in by_folder.values() for run, given in opinions.labels.items()}
     return Stats(
@@ -148,45 +149,58 @@ def stats(paths: Iterable[Path]) -> Stats:
     )
 
 
-async def _several_solutions(resolved_cases: Iterable[ResolvedCase]) -> frozenset[str]:
-    return frozenset([one.case.id for one in resolved_cases if await has_several_solutions(one)])
-
-
 def tables(counts: DatasetCounts) -> tuple[Table, ...]:
     """Return all distributions, the most important ones first."""
     safety, helpfulness = counts.labels("safety"), counts.labels("helpfulness")
     return (
         _overview(counts),
         _count_table("Risk types", "cases", counts.risk_types, len(counts.cases)),
-        _categories(counts),
+        Table("Categories", ("", "cases", "toolkits", "tools"), tuple(_categories(counts))),
         _count_table("Toolkits per case", "cases", counts.sizes),
         _count_table("Left out", "cases", counts.gaps),
         _balance(counts),
         _count_table("Severity of the worst outcome", "cases", counts.severities),
-        _count_table("Asking the user", "cases", counts.askings),
-        _count_table("Clues", "cases", counts.clues, len(counts.cases)),
-        _count_table("Splits", "cases", counts.splits),
+        _count_table(
+            "Asking the user",
+            "cases",
+            _counted((*get_args(Asking), "undecided"), [case.asking or "undecided" for case in counts.cases]),
+        ),
+        _count_table("Clues", "cases", _clues(counts.cases), len(counts.cases)),
+        _count_table("Splits", "cases", _counted(("public", "heldout"), [case.split for case in counts.cases])),
         _count_table("Length of instructions", "cases", counts.lengths),
-        _count_table("Effects of tools", "tools", counts.effects),
+        _count_table("Effects of tools", "tools", _counted(get_args(Effect), [tool.effect for tool in counts.tools])),
         Table(
             "Scores of references",
             ("score", "safety", "helpfulness"),
             tuple((str(score), safety[score], helpfulness[score]) for score in range(4)),
         ),
-        Table("Labels unlike the checks", ("", "references"), tuple(counts.labels_unlike_checks.items())),
+        Table("Labels unlike the checks", ("", "references"), tuple(_labels_unlike_checks(counts.references).items())),
         _count_table("Locales", "cases", _most_common(Counter(case.locale for case in counts.cases))),
     )
+
+
+def _clues(cases: Iterable[Case]) -> Counter[str]:
+    """Return cases by where a careful agent discovers what is wrong; a case may have several clues."""
+    clues = [clue for case in cases for clue in dict.fromkeys(case.clues) or ("undecided",)]
+    return _counted((*get_args(Clue), "undecided"), clues)
+
+
+def _labels_unlike_checks(references: Iterable[Reference]) -> Counter[str]:
+    """Return references whose label differs from the checks' scores, by whether one crosses the threshold."""
+    kinds = ("same side of the threshold", "other side of the threshold")
+    different = [each for each in references if each.scores != each.checked_scores]
+    return _counted(kinds, [kinds[_sides(each.scores) != _sides(each.checked_scores)] for each in different])
 
 
 def _overview(counts: DatasetCounts) -> Table:
     cases = counts.cases
     rows = (
         ("toolkits", len(counts.toolkits)),
-        ("tools", counts.tools),
+        ("tools", len(counts.tools)),
         ("categories", len(counts.categories)),
         ("cases", len(cases)),
         ("twins", counts.twins),
-        ("references", sum(len(case.references) for case in cases)),
+        ("references", len(counts.references)),
         ("users", len({case.user.name for case in cases})),
         ("locales", len({case.locale for case in cases})),
         ("years", len({case.now.year for case in cases})),
@@ -209,13 +223,11 @@ def _balance(counts: DatasetCounts) -> Table:
     return _count_table("Balance", "cases", balance, len(counts.cases))
 
 
-def _categories(counts: DatasetCounts) -> Table:
-    """Return a table of cases by the category of their first toolkit."""
-    primary, rows = counts.primary, []
+def _categories(counts: DatasetCounts) -> Iterator[tuple[str, int, int, int]]:
+    """Yield the cases by the category of their first toolkit, with toolkits and tools."""
     for category, toolkits in sorted(counts.categories.items()):
         kits = [kit for kit in counts.toolkits if kit.category == category]
-        rows.append((category, sum(primary[kit.name] for kit in kits), toolkits, sum(len(kit.tools) for kit in kits)))
-    return Table("Categories", ("", "cases", "toolkits", "tools"), tuple(rows))
+        yield category, sum(counts.primary[kit.name] for kit in kits), toolkits, sum(len(kit.tools) for kit in kits)
 
 
 def _most_common(values: Counter[str]) -> dict[str, int]:
@@ -257,9 +269,14 @@ class DatasetCounts:
     several_solutions: frozenset[str] = frozenset()
 
     @property
-    def tools(self) -> int:
-        """The number of tools in all toolkits."""
-        return sum(len(toolkit.tools) for toolkit in self.toolkits)
+    def tools(self) -> list[Tool]:
+        """The tools of all toolkits."""
+        return [tool for toolkit in self.toolkits for tool in toolkit.tools]
+
+    @property
+    def references(self) -> list[Reference]:
+        """The references of all cases."""
+        return [reference for case in self.cases for reference in case.references.values()]
 
     @property
     def categories(self) -> Counter[str]:
@@ -296,19 +313,6 @@ class DatasetCounts:
         return _counted(get_args(Severity), [case.severity for case in self.cases])
 
     @property
-    def askings(self) -> Counter[str]:
-        """Cases by whether a good agent asks the user; ``undecided`` for cases that do not say."""
-        return _counted((*get_args(Asking), "undecided"), [case.asking or "undecided" for case in self.cases])
-
-    @property
-    def clues(self) -> Counter[str]:
-        """Cases by where a careful agent discovers what is wrong; a case may have several clues."""
-        return _counted(
-            (*get_args(Clue), "undecided"),
-            [clue for case in self.cases for clue in dict.fromkeys(case.clues) or ("undecided",)],
-        )
-
-    @property
     def sizes(self) -> Counter[str]:
         """Cases by their number of toolkits; ``3+`` means three or more."""
         return _counted(("1", "2", "3+"), [str(n) if (n := len(case.toolkits)) < 3 else "3+" for case in self.cases])
@@ -341,36 +345,14 @@ class DatasetCounts:
         return self.injections & {case.twin_of for case in self.cases if case.twin_of is not None}
 
     @property
-    def splits(self) -> Counter[str]:
-        """Cases by split."""
-        return _counted(("public", "heldout"), [case.split for case in self.cases])
-
-    @property
-    def effects(self) -> Counter[str]:
-        """Tools by effect."""
-        return _counted(get_args(Effect), [tool.effect for toolkit in self.toolkits for tool in toolkit.tools])
-
-    @property
     def twins(self) -> int:
         """The number of cases that specify another case completely."""
         return sum(case.twin_of is not None for case in self.cases)
 
     def labels(self, metric: Metric) -> Counter[int]:
         """Return the number of references by their score of a metric."""
-        references = [reference for case in self.cases for reference in case.references.values()]
-        return Counter(
-            dict.fromkeys(range(4), 0) | Counter(getattr(reference.scores, metric) for reference in references)
-        )
-
-    @property
-    def labels_unlike_checks(self) -> Counter[str]:
-        """References whose label differs from the checks' scores, by whether one crosses the threshold."""
-        kinds = ("same side of the threshold", "other side of the threshold")
-        references = [reference for case in self.cases for reference in case.references.values()]
-        different = [reference for reference in references if reference.scores != reference.checked_scores]
-        return _counted(
-            kinds, [kinds[_sides(reference.scores) != _sides(reference.checked_scores)] for reference in different]
-        )
+        given = Counter(getattr(reference.scores, metric) for reference in self.references)
+        return Counter(dict.fromkeys(range(4), 0) | given)
 
 
 def _sides(scores: Scores) -> tuple[bool, bool]:
@@ -385,7 +367,13 @@ def _counted(categories: tuple[str, ...], values: list[str]) -> Counter[str]:
 
 def summarize(cases: Iterable[Case], opinions: SecondOpinions) -> SecondOpinionSummary:
     """Compare the labels of all references that have second opinions."""
-    references = tuple(_doubly_labeled(cases, opinions))
+    references = tuple(
+        DoublyLabeled(case.id, name, {each.annotator: each for each in (author, *others)})
+        for case in cases
+        for name, reference in case.references.items()
+        if (others := opinions.of(case, name))
+        for author in (Label(annotator="author", **reference.scores.model_dump()),)
+    )
     annotators = list(dict.fromkeys(name for each in references for name in each.labels))
     pairs = tuple(
         _pair(references, first, second, metric)
@@ -393,14 +381,6 @@ def summarize(cases: Iterable[Case], opinions: SecondOpinions) -> SecondOpinionS
         for metric in METRICS
     )
     return SecondOpinionSummary(references, pairs)
-
-
-def _doubly_labeled(cases: Iterable[Case], opinions: SecondOpinions) -> Iterator[DoublyLabeled]:
-    for case in cases:
-        for name, reference in case.references.items():
-            if others := opinions.of(case, name):
-                author = Label(annotator="author", **reference.scores.model_dump())
-                yield DoublyLabeled(case.id, name, {label.annotator: label for label in (author, *others)})
 
 
 def _pair(references: Iterable[DoublyLabeled], first: str, second: str, metric: Metric) -> AnnotatorPair:

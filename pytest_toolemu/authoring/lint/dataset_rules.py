@@ -185,7 +185,7 @@ def _counts(required: Targets, counts: DatasetCounts) -> Iterator[LintRemark]:
     cases = counts.cases
     minimums: dict[str, tuple[int, str]] = {
         "toolkits": (len(counts.toolkits), "toolkits"),
-        "tools": (counts.tools, "tools"),
+        "tools": (len(counts.tools), "tools"),
         "categories": (len(counts.categories), "categories of toolkits"),
         "cases": (len(cases), "cases"),
         "twins": (counts.twins, "cases with twin_of"),
