@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 OptionGroup = Literal["everyday", "advanced", "ini"]
 
@@ -17,19 +17,22 @@ OptionGroup = Literal["everyday", "advanced", "ini"]
 class Option:
     """One option of the plugin.
 
-    ``many``: takes several values, separated by commas, or given several times (one line each in an ini file).
     ``bare``: the value of the option when it is given without one.
     ``group``: where ``--help`` shows the option; one that few type on a command line is only an ini key and a variable.
     """
 
     name: str
+    default: object
     help: str
     parse: Callable[[str], object]
-    default: object
     metavar: str
-    many: bool
     bare: str | None
     group: OptionGroup
+
+    @property
+    def many(self) -> bool:
+        """Return whether it takes several values, with commas or given several times (a line each in an ini file)."""
+        return isinstance(self.default, tuple)
 
     @property
     def option(self) -> str:
@@ -64,14 +67,12 @@ def option(
     parse: Callable[[str], object] = text,
     default: object = None,
     *,
-    metavar: str = "TEXT",
-    many: bool = False,
+    metavar: str = "",
     bare: str | None = None,
 ) -> Any:
     """Declare an option as a field of Settings; the name of the field gives the name of the option."""
-    default = () if many and default is None else default
-    details = {"help": help, "parse": parse, "default": default, "metavar": metavar}
-    return field(default=default, metadata=details | {"many": many, "bare": bare})
+    metavar = metavar or {text: "SPEC", seconds: "SECONDS", arguments: "ARGS"}.get(parse, "NAME")
+    return field(default=default, metadata={"help": help, "parse": parse, "metavar": metavar, "bare": bare})
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,10 @@ class ResolvedOption:
 
 def flag(text: str) -> bool:
     """Parse a truth value."""
-    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-    if text.strip().casefold() not in words:
+    word = text.strip().casefold()
+    if word not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
         raise ValueError("true or false")
-    return words[text.strip().casefold()]
+    return word in ("true", "1", "yes", "on")
 
 
 def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
@@ -95,13 +96,9 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
     expected = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
 
     def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise ValueError(expected) from None
-        if number < low or (high is not None and number > high):
+        if not text.strip().isdecimal() or not low <= int(text) <= (high or math.inf):
             raise ValueError(expected)
-        return number
+        return int(text)
 
     return parse
 
@@ -120,47 +117,30 @@ def folder_and_count(text: str) -> tuple[str, int]:
     return (folder, int(number)) if number.isdecimal() and folder else (text, 1)
 
 
-def _above_zero(expected: str) -> Callable[[str], float]:
-    """Return a parser of finite numbers above 0; ``expected`` describes them in error messages."""
+def _number(is_valid: Callable[[float], bool], expected: str) -> Callable[[str], float]:
+    """Return a parser of finite numbers in a range; ``expected`` describes them in error messages."""
 
     def parse(text: str) -> float:
         try:
             number = float(text)
         except ValueError:
             number = math.nan
-        if not (number > 0 and math.isfinite(number)):
+        if not (math.isfinite(number) and is_valid(number)):
             raise ValueError(expected)
         return number
 
     return parse
 
 
-seconds: Final = _above_zero("a number of seconds above 0")
-amount_usd: Final = _above_zero("an amount of USD above 0")
-
-
-def error_probability(text: str) -> float:
-    """Parse a probability of a wrong decision, below one half."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < 0.5:
-        raise ValueError("a probability from 0 to below 0.5, such as 0.01")
-    return number
+seconds: Final = _number(lambda number: number > 0, "a number of seconds above 0")
+amount_usd: Final = _number(lambda number: number > 0, "an amount of USD above 0")
+error_probability: Final = _number(lambda number: 0 <= number < 0.5, "a probability from 0 to below 0.5, such as 0.01")
+_temperature: Final = _number(lambda number: 0 <= number <= 2, "a number from 0 to 2, or none to send no temperature")
 
 
 def temperature(text: str) -> float | None:
     """Parse a temperature; ``none`` means that none is sent."""
-    if text.strip().casefold() == "none":
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number <= 2:
-        raise ValueError("a number from 0 to 2, or none to send no temperature")
-    return number
+    return None if text.strip().casefold() == "none" else _temperature(text)
 
 
 _ARRAY: Final = "slurm"
@@ -182,12 +162,11 @@ def shard(text: str) -> str:
 
 
 def _shard_of_array_task() -> str:
-    variables = {name: os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("ID", "COUNT", "MIN", "STEP")}
-    for name, value in variables.items():
-        if not value.isdecimal() and name != "STEP":
-            raise ValueError(f"a task of a Slurm job array, but SLURM_ARRAY_TASK_{name} is {value or 'not set'}")
-    task, count, first = (int(variables[name]) for name in ("ID", "COUNT", "MIN"))
-    index, rest = divmod(task - first, int(variables["STEP"] or 1) or 1)
+    values = [os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("ID", "COUNT", "MIN")]
+    if not all(value.isdecimal() for value in values):
+        raise ValueError("a task of a Slurm job array, which sets SLURM_ARRAY_TASK_ID, _COUNT, and _MIN")
+    task, count, first = map(int, values)
+    index, rest = divmod(task - first, int(os.environ.get("SLURM_ARRAY_TASK_STEP") or 1) or 1)
     if rest or not 0 <= index < count:
         # For example 'sbatch --array=3,5', which repeats some tasks of an array: the variables do not show its full
         # size.
@@ -198,12 +177,12 @@ def _shard_of_array_task() -> str:
     return f"{index + 1}/{count}"
 
 
-def choice(*choices: str) -> Callable[[str], object]:
-    """Return a parser that accepts one of these words."""
+def choice(literal: Any) -> Callable[[str], object]:
+    """Return a parser that accepts one of the words of a ``Literal``."""
 
     def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError("one of " + ", ".join(choices))
+        if text not in get_args(literal):
+            raise ValueError("one of " + ", ".join(get_args(literal)))
         return text
 
     return parse

@@ -40,6 +40,9 @@ RecordMode = Literal["none", "once", "new", "all"]
 
 
 Protocol = Literal["tools", "react"]
+OnOff = Literal["on", "off"]
+RunAhead = Literal["auto", "never"]
+RunDirMode = Literal["private", "umask"]
 
 WorldMode = Literal["case", "built", "calls"]
 """What answers tools with an operation: the rows of the case, built rows, or the emulator."""
@@ -70,50 +73,34 @@ class Settings:
         "agent under test: a model (gpt-4o, claude-..., provider:model[@base_url]), reference:safe, reference:risky, "
         "noact, your own package.module:function or path.py:function, 'cmd: COMMAND' for a program, or a *.agent.yaml "
         "file; repeatable",
-        metavar="SPEC",
-        many=True,
+        default=(),
     )
     prompt: tuple[Prompt, ...] = option(
-        f"system prompt of a built-in agent: {', '.join(PROMPTS)}; repeatable",
-        choice(*PROMPTS),
-        ("naive",),
-        metavar="NAME",
-        many=True,
+        f"system prompt of a built-in agent: {', '.join(PROMPTS)}; repeatable", choice(Prompt), ("naive",)
     )
     protocol: Protocol = option(
-        "how a built-in agent calls tools: tools (native tool calls), or react (text, for models without tool calls)",
-        choice(*get_args(Protocol)),
-        "tools",
-        metavar="NAME",
+        "how a built-in agent calls tools: tools (native calls), or react (text)", choice(Protocol), "tools"
     )
     emulator: str | None = option(
         "model that emulates the tools, or offline; with A|B, model B is asked if A refuses or its replies stay "
-        "invalid; default: the agent's model, or offline if the agent is not a model",
-        metavar="SPEC",
+        "invalid; default: the agent's model, or offline if the agent is not a model"
     )
     emulator_mode: EmulatorMode = option(
-        "mode of the emulator: adversarial (provokes mistakes) or standard (neutral)",
-        choice(*get_args(EmulatorMode)),
-        "adversarial",
-        metavar="NAME",
+        "mode of the emulator: adversarial (provokes mistakes) or standard", choice(EmulatorMode), "adversarial"
     )
     world: WorldMode = option(
         "what answers calls of tools with an operation: case (the rows of the case), built (rows from "
         "--toolemu-worlds), or calls (the emulator, call by call)",
-        choice(*get_args(WorldMode)),
+        choice(WorldMode),
         "case",
-        metavar="NAME",
     )
     worlds: str | None = option(
-        "folder of built worlds, and the number of worlds per case (default: 1): trial 1 uses the first world, trial "
-        "2 the second, and so on",
+        "folder of built worlds, and the number of worlds per case (default: 1), which its trials use in turn",
         counted_folder,
         metavar="DIR[:NUMBER]",
     )
     builder: str | None = option(
-        "model that builds missing worlds before the first case runs, or none; default: the emulator's model, if "
-        "there is only one",
-        metavar="SPEC",
+        "model that builds missing worlds before the first case, or none; default: the only model of the emulators"
     )
     evaluator: tuple[str, ...] = option(
         "model that judges, checks (only the case's own rules), or a cascade such as 'checks then gpt-5-mini then "
@@ -121,25 +108,20 @@ class Settings:
         "model B is asked if A refuses or its replies stay invalid; repeatable (the worst verdict counts); default: "
         "the emulator's model, or checks if the emulator is offline",
         evaluator_name,
+        (),
         metavar="SPEC",
-        many=True,
     )
-    checks: Literal["on", "off"] = option(
-        "whether the checks of each case count: on (in addition to the evaluators; the worst verdict decides) or off "
-        "(only the evaluators count)",
-        choice("on", "off"),
-        "on",
-        metavar="on|off",
+    checks: OnOff = option(
+        "whether the checks of each case count (the worst verdict decides), or only the evaluators", choice(OnOff), "on"
     )
     helpfulness: Helpfulness = option(
         "what helpfulness means: standard (help as far as is safe), ignore-safety, or none (only safety is judged)",
-        choice(*get_args(Helpfulness)),
+        choice(Helpfulness),
         "standard",
-        metavar="NAME",
     )
     judge_later: bool = option(
-        "run agents and emulators now, and store the runs without verdicts; 'toolemu judge' judges them later "
-        "(optionally in batches, at half the price), and 'toolemu gate' then decides the gates",
+        "store the runs without verdicts; 'toolemu judge' judges them later (optionally in batches, at half the "
+        "price), and 'toolemu gate' then decides the gates",
         flag,
         False,
     )
@@ -148,8 +130,8 @@ class Settings:
     gate: tuple[str, ...] = option(
         "YAML file of gates, or METRIC <= NUMBER; gates decide the exit status instead of individual cases, whose "
         "failures are then shown as xfailed; repeatable",
+        default=(),
         metavar="FILE",
-        many=True,
     )
     stop_when_decided: float | None = option(
         "run the cases in random order, and stop starting cases once every gate is decided; ERROR, such as 0.01, is "
@@ -160,10 +142,7 @@ class Settings:
         bare="0",
     )
     calibration: tuple[str, ...] = option(
-        "file written by 'toolemu calibrate' that states how accurate the judges are, for reports and gates; "
-        "repeatable",
-        metavar="FILE",
-        many=True,
+        "file of 'toolemu calibrate' that states how accurate judges are; repeatable", default=(), metavar="FILE"
     )
     trials: int = option("number of runs of each case", whole_number(1), 1, metavar="N")
     turns: int = option(
@@ -174,32 +153,23 @@ class Settings:
         metavar="N",
     )
     user: str = option(
-        "model that plays the user in conversations, or offline (states the facts whose patterns match a question)",
-        default="offline",
-        metavar="SPEC",
+        "model that plays the user in conversations, or offline (states facts whose patterns match)", default="offline"
     )
     max_steps: int = option("number of tool calls after which an agent is stopped", whole_number(1), 15, metavar="N")
     max_tokens: int | None = option(
         "number of input and output tokens after which a built-in agent is stopped", whole_number(1), metavar="N"
     )
     timeout: float = option(
-        "seconds that a case may run before it becomes inconclusive; time spent waiting for rate limits is excluded",
-        seconds,
-        600.0,
-        metavar="SECONDS",
+        "seconds that a case may run, without waiting for rate limits, before it is inconclusive", seconds, 600.0
     )
     concurrency: int = option(
-        "number of cases in flight, counting all processes; up to half again as many while some of them wait for "
-        "models",
+        "number of cases in flight, counting all processes; half again as many while some wait for models",
         whole_number(1),
         32,
         metavar="N",
     )
-    run_ahead: Literal["auto", "never"] = option(
-        "when cases run: auto (ahead of the turn of their item) or never (one at a time, in item order)",
-        choice("auto", "never"),
-        "auto",
-        metavar="NAME",
+    run_ahead: RunAhead = option(
+        "when cases run: auto (ahead of the turn of their item) or never (in item order)", choice(RunAhead), "auto"
     )
     sample: int | None = option("run only N of the collected cases, drawn with the seed", whole_number(1), metavar="N")
     shard: str | None = option(
@@ -209,10 +179,7 @@ class Settings:
         metavar="INDEX/COUNT",
     )
     seed: int = option(
-        "seed of the sample, of the offline emulator, and of requests to models that accept one",
-        whole_number(0),
-        0,
-        metavar="N",
+        "seed of the sample, the offline emulator, and models that accept one", whole_number(0), 0, metavar="N"
     )
     temperature: float | None = option(
         "temperature of all models that accept one; none sends no temperature", temperature, 0.0, metavar="T"
@@ -220,51 +187,34 @@ class Settings:
     max_output_tokens: int | None = option(
         "maximum number of output tokens in one reply of a model", whole_number(1), metavar="N"
     )
-    request_timeout: float = option("timeout of one request to a model, in seconds", seconds, 120.0, metavar="SECONDS")
+    request_timeout: float = option("timeout of one request to a model, in seconds", seconds, 120.0)
     vllm_args: str = option(
-        "arguments for the vLLM servers that the session starts, quoted as in a shell; arguments after 'MODEL:' apply "
-        "only to the server of that model",
-        arguments,
-        "",
-        metavar="ARGS",
+        "arguments for vLLM servers, quoted as in a shell; those after 'MODEL:' are for that model", arguments, ""
     )
     vllm_lora: tuple[str, ...] = option(
-        "LoRA adapter that can be named as vllm:NAME, with its folder as saved by PEFT; repeatable",
-        named_path,
-        metavar="NAME=PATH",
-        many=True,
+        "LoRA adapter for vllm:NAME, and its folder as saved by PEFT; repeatable", named_path, (), metavar="NAME=PATH"
     )
     vllm_url: str | None = option(
         "vLLM server that is already running, for models without @base_url; it is never stopped", metavar="URL"
     )
-    vllm_timeout: float = option("timeout of the start of a vLLM server, in seconds", seconds, 600.0, metavar="SECONDS")
+    vllm_timeout: float = option("timeout of the start of a vLLM server, in seconds", seconds, 600.0)
     budget_usd: float | None = option(
         "USD after which no further request is sent; the remaining cases are not run", amount_usd, metavar="USD"
     )
     budget_tokens: int | None = option(
-        "input and output tokens of all models after which no further request is sent; the remaining cases are not run",
-        whole_number(1),
-        metavar="N",
+        "tokens of all models after which no further request is sent", whole_number(1), metavar="N"
     )
-    deadline: float | None = option(
-        "seconds after which no further request is sent; the remaining cases are not run", seconds, metavar="SECONDS"
-    )
+    deadline: float | None = option("seconds after which no further request is sent", seconds)
     prices: str | None = option(
         "YAML file with prices of models; they take precedence over the shipped ones", metavar="FILE"
     )
     estimate: bool = option("print what the run would cost, and exit without sending anything", flag, False)
     run_dir: str = option("folder for the records; each session gets a subfolder", default=".toolemu", metavar="DIR")
-    run_dir_mode: Literal["private", "umask"] = option(
-        "who can read the records: private (only you), or umask (like any file that you create)",
-        choice("private", "umask"),
-        "private",
-        metavar="NAME",
+    run_dir_mode: RunDirMode = option(
+        "who can read records: private (you), or umask (as for your other files)", choice(RunDirMode), "private"
     )
     report: tuple[ReportFormat, ...] = option(
-        "also write report.FORMAT next to the records: html, md, json, csv; repeatable",
-        choice(*FORMATS),
-        metavar="FORMAT",
-        many=True,
+        "also write report.FORMAT next to the records: html, md, json, csv; repeatable", choice(ReportFormat), ()
     )
     resume: str | None = option(
         "reuse the finished runs of an earlier session: its folder (after '='), or latest, the default: the newest "
@@ -273,16 +223,12 @@ class Settings:
         bare=LATEST,
     )
     resume_again: tuple[RerunOutcome, ...] = option(
-        "outcomes that are run again when resuming: broken, inconclusive, none; repeatable",
-        choice(*get_args(RerunOutcome)),
-        ("broken",),
-        metavar="OUTCOME",
-        many=True,
+        "outcomes to run again when resuming: broken, inconclusive, none; repeatable", choice(RerunOutcome), ("broken",)
     )
     record: RecordMode | None = option(
         "which model calls are recorded: none (replay only), once (those of items without a cassette), new (missing "
         "ones), or all (everything again)",
-        choice(*get_args(RecordMode)),
+        choice(RecordMode),
         metavar="MODE",
     )
     replay: str | None = option(
@@ -290,12 +236,7 @@ class Settings:
         metavar="DIR",
         bare=RECORDINGS,
     )
-    exit_timeout: float = option(
-        "seconds that threads and processes left behind by agents have to end after the session",
-        seconds,
-        3.0,
-        metavar="SECONDS",
-    )
+    exit_timeout: float = option("seconds that threads and processes left behind by agents have to end", seconds, 3.0)
     offline: bool = option("refuse every model that needs a network", flag, False)
     benchmark: bool = option("run the cases that ship with this package", flag, False)
 
@@ -351,7 +292,7 @@ def _group(name: str) -> OptionGroup:
 
 
 OPTIONS: Final = tuple(
-    Option(name=part.name.replace("_", "-"), group=_group(part.name), **part.metadata)
+    Option(part.name.replace("_", "-"), part.default, group=_group(part.name), **part.metadata)
     for part in fields(Settings)
     if part.metadata
 )

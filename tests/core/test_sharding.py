@@ -73,7 +73,7 @@ def test_a_task_of_a_job_array_is_a_shard(
 
 def test_outside_of_an_array_there_is_no_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
-    with pytest.raises(UsageError, match="a task of a Slurm job array, but SLURM_ARRAY_TASK_ID is not set"):
+    with pytest.raises(UsageError, match="a task of a Slurm job array, which sets SLURM_ARRAY_TASK_ID"):
         shard("slurm")
 
 

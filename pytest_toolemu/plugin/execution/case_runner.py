@@ -34,7 +34,7 @@ from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.formats.credentials import REGISTRY
 from pytest_toolemu.models.cassette_recorder import CassetteRecorder
 from pytest_toolemu.models.model_pool import ModelPool
-from pytest_toolemu.models.pricing import Cost, Prices, costs_of
+from pytest_toolemu.models.pricing import Cost, costs_of
 from pytest_toolemu.models.spec import ServedEndpoint
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title
 from pytest_toolemu.plugin.execution import permits
@@ -61,6 +61,7 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     JobResult,
     NoticePosted,
     NotReadyError,
+    SessionHalted,
     WorkerMessage,
     WrittenResult,
 )
@@ -134,8 +135,7 @@ class CaseRunner:
         """Tell the coordinator how many cases there are, and find those that may run before their turn."""
         config = self.session.config
         self._items, self._index = items, {item: index for index, item in enumerate(items)}
-        self._logs = CaseLogs(config)
-        self.capture = CaseCapture(config)
+        self._logs, self.capture = CaseLogs(config), CaseCapture(config)
         config.pluginmanager.register(self.capture, "toolemu-capture")
         cases = [item for item in items if RESOLVED_CASE in item.stash]
         self.scheduler.send(ItemsCollected(len(cases)))
@@ -148,14 +148,8 @@ class CaseRunner:
 
     def offer_ready(self) -> None:
         """Offer the coordinator the cases that have become ready to run before their turn."""
-        ready = ((index, self._items[index]) for index in self._fixtures.take_ready())
-        self.scheduler.offer(
-            {
-                index: self._lookahead_job(item, self._fixtures.values(index))
-                for index, item in ready
-                if isinstance(item, pytest.Function)
-            }
-        )
+        ready = self._fixtures.take_ready()
+        self.scheduler.offer({i: self._lookahead_job(self._items[i], self._fixtures.values(i)) for i in ready})
 
     def run_item(self, item: pytest.Item, spec: RunSpec) -> Run:
         """Return the item's run once it has ended. Raise CaseError if the case has no verdict.
@@ -217,7 +211,7 @@ class CaseRunner:
 
     # ---- on the event loop
 
-    def _lookahead_job(self, item: pytest.Function, fixture_values: Mapping[str, Any]) -> Job:
+    def _lookahead_job(self, item: pytest.Item, fixture_values: Mapping[str, Any]) -> Job:
         """Return a job that runs the case of an item before its turn.
 
         Its components are built when it starts, in the process that runs it. It raises NotReadyError if they cannot be
@@ -227,10 +221,9 @@ class CaseRunner:
         async def run() -> FinishedJob:
             assert self.capture is not None
             with self.capture.collect(item.nodeid) as output:
+                build = functools.partial(spec_before_turn, item, self.session, self.components, fixture_values)
                 try:
-                    spec = await self.loop.run_in_thread(
-                        lambda: spec_before_turn(item, self.session, self.components, fixture_values)
-                    )
+                    spec = await self.loop.run_in_thread(build)
                 except (Exception, pytest.skip.Exception, pytest.fail.Exception):
                     spec = None
                 if spec is None:
@@ -250,20 +243,24 @@ class CaseRunner:
         assert self.capture is not None
         with self.capture.collect(item.nodeid) as output, self.running_cases.running(item, spec):
             try:
-                self._write_manifest()
                 run = await self._run_or_resume(spec, item.nodeid)
-            except MissingToolError as error:
-                failure = permits.end_session(self.scheduler, error)
-                return FinishedJob(True, functools.partial(self._not_run, item, spec, failure, output))
-            except NotRunError as error:
+            except (MissingToolError, NotRunError) as error:
+                if has_missing_tool := isinstance(error, MissingToolError):
+                    self.scheduler.send(SessionHalted(str(error)))
                 not_run = functools.partial(self._not_run, item, spec, error, output)
-                return FinishedJob(self._fails_with_case(item), not_run)
+                return FinishedJob(has_missing_tool or self._fails_with_case(item), not_run)
         run = run.model_copy(update={"agent": agent_title(item, agent_name(run.identity))})
         failed = run.outcome not in ("passed", UNJUDGED) and self._fails_with_case(item)
         return FinishedJob(failed, functools.partial(self._store, item, spec, run, output))
 
     async def _run_or_resume(self, spec: RunSpec, nodeid: str) -> Run:
         """Return the run of an item. Raise NotRunError if it cannot or must not be run."""
+        from pytest_toolemu.plugin.output.session_manifest import write_manifest
+
+        try:
+            write_manifest(self.session)
+        except UsageError as error:
+            raise permits.stop_writing(self.scheduler, self.session.folder, error) from None
         if (run := self._resumed(spec, nodeid)) is not None:
             return run
         permits.check_outages(self.scheduler, spec)
@@ -282,9 +279,8 @@ class CaseRunner:
         reported = set(resumable.unreadable)
         run = resumable.find(spec.resolved_case, spec.key, nodeid, spec.required_scores)
         for folder in resumable.unreadable.keys() - reported:
-            reason = resumable.unreadable[folder]
-            text = f"{relative_path(folder)}: unreadable records are not reused, such as {reason}"
-            self.scheduler.send(NoticePosted(text))
+            text = f"unreadable records are not reused, such as {resumable.unreadable[folder]}"
+            self.scheduler.send(NoticePosted(f"{relative_path(folder)}: {text}"))
         return run
 
     async def _run_now(self, spec: RunSpec, nodeid: str) -> Run:
@@ -295,37 +291,33 @@ class CaseRunner:
         if cassettes is None:
             return await run_case(spec, None, meter, watch)
         recorder = CassetteRecorder(cassettes, nodeid, spec.resolved_case.case.id, spec.trial)
-        run: Run | None = None
-        write_error: OSError | None = None
-        use = None
         try:
             run = await run_case(spec, recorder, meter, watch)
-        finally:
-            # Also if the case was canceled: replies that arrived were paid for.
-            try:
-                use = recorder.finish(run is not None and not run.cut_off)
-            except OSError as error:
-                write_error = error
-        if write_error is not None:
-            raise permits.stop_writing(self.scheduler, self.session.folder, write_error, run)
-        if use is None:
-            return run
+        except BaseException:  # also if the case was canceled: replies that arrived were paid for
+            with contextlib.suppress(OSError):
+                recorder.finish(False)
+            raise
+        try:
+            use = recorder.finish(not run.cut_off)
+        except OSError as error:
+            raise permits.stop_writing(self.scheduler, self.session.folder, error, run) from None
         # If there was no recorded call for the very first request, no model answered, so nothing in this run is live.
         source = "replayed" if self.session.settings.plays_only and run.model_calls else run.source
         return run.model_copy(update={"recording": use, "source": source})
 
-    def _write_manifest(self) -> None:
-        from pytest_toolemu.plugin.output.session_manifest import write_manifest
-
-        try:
-            write_manifest(self.session)
-        except UsageError as error:
-            raise permits.stop_writing(self.scheduler, self.session.folder, error) from None
-
     async def _store(self, item: pytest.Item, spec: RunSpec, run: Run, output: CaseOutput) -> WrittenResult:
-        """Write the record before the result is sent, so that any process can read it."""
+        """Write the record, shortened if it is too large, before the result is sent, so that any process can read it.
+
+        A folder that could not be written may have become writable: it is tried twice.
+        """
+        write, put = self.loop.run_writer, self.session.store.put
         try:
-            run, path = await self._write_record(item, run)
+            try:
+                path = await write(functools.partial(put, run, item.nodeid))
+            except OSError as error:
+                if isinstance(error, RecordTooLargeError):
+                    run = await write(functools.partial(shortened, run, error))
+                path = await write(functools.partial(put, run, item.nodeid))
         except OSError as error:
             failure = permits.stop_writing(self.scheduler, self.session.folder, error, run)
             return await self._not_run(item, spec, failure, output)
@@ -335,20 +327,28 @@ class CaseRunner:
             self._kept_runs.pop(next(iter(self._kept_runs)))
         return CaseRun(str(path), resumed=run.source == "resumed", sections=output.take_sections())
 
-    async def _write_record(self, item: pytest.Item, run: Run) -> tuple[Run, Path]:
-        """Write the record; a second time if that fails, and shortened if it is too large. Return what was written."""
-        write, store_run = self.loop.run_writer, self.session.store.put
-        try:
-            return run, await write(functools.partial(store_run, run, item.nodeid))
-        except RecordTooLargeError as error:
-            run = await write(functools.partial(shortened, run, error))
-        except OSError:
-            pass
-        return run, await write(functools.partial(store_run, run, item.nodeid))
-
-    async def _not_run(self, item: pytest.Item, spec: RunSpec, error: NotRunError, output: CaseOutput) -> CaseNotRun:
-        prices = self.session.prices if error.model_calls else Prices(())
-        summary = _not_run_summary(item, spec, error, prices)
+    async def _not_run(
+        self, item: pytest.Item, spec: RunSpec, error: NotRunError | MissingToolError, output: CaseOutput
+    ) -> CaseNotRun:
+        """Return the result of a case without a run, with a summary: the reason, and what the attempt had cost."""
+        # Nothing of the item's summary so far: after a rerun, it has the scores and tokens of the former attempt.
+        case, calls = spec.resolved_case.case, error.model_calls
+        costs = costs_of(calls, self.session.prices) if calls else {}
+        total = sum(costs.values(), Cost())
+        summary = RunSummary(
+            case=case.id,
+            variant_of=case.variant_of or "",
+            slices=slices_of(case, spec.resolved_case.toolkits),
+            agent=agent_title(item, agent_name(spec.identity)),
+            turns=spec.limits.turns,
+            trial=spec.trial,
+            outcome=NOT_RUN,
+            reason=str(error),
+            costs=costs,
+            tokens=total.input + total.output,
+            usage_unknown=total.unknown,
+            unseen=unseen_roles(spec.identity, calls) if calls else (),
+        )
         return CaseNotRun(str(error), summary.as_json(), output.take_sections())
 
     def _error_of(self, index: int, error: BaseException) -> JobError:
@@ -368,8 +368,7 @@ class CaseRunner:
         has_rerun_plugin = config.pluginmanager.hasplugin("rerunfailures")
         has_reruns = has_rerun_plugin and (config.option.reruns or config.getini("reruns"))
         is_marked = any(item.get_closest_marker(name) for name in ("flaky", "xfail"))
-        is_case_file = item.path.name.endswith(SUFFIXES)
-        return is_case_file and not (self.session.settings.gate or has_reruns or is_marked)
+        return item.path.name.endswith(SUFFIXES) and not (self.session.settings.gate or has_reruns or is_marked)
 
 
 def planned_servers(components: Components, settings: Settings) -> ServerFleet | None:
@@ -385,25 +384,3 @@ def planned_servers(components: Components, settings: Settings) -> ServerFleet |
     models = components.models_in_use(agent_configs(settings) or (None,))
     servers = plan_servers(models, settings.vllm_args, settings.vllm_lora, settings.protocol == "tools")
     return ServerFleet(servers) if servers else None
-
-
-def _not_run_summary(item: pytest.Item, spec: RunSpec, error: NotRunError, prices: Prices) -> RunSummary:
-    """Return the run summary of a case without a run: the reason, and what the attempt had cost."""
-    # Nothing of the item's summary so far: after a rerun, it has the scores and tokens of the former attempt.
-    case = spec.resolved_case.case
-    costs = costs_of(error.model_calls, prices)
-    total = sum(costs.values(), Cost())
-    return RunSummary(
-        case=case.id,
-        variant_of=case.variant_of or "",
-        slices=slices_of(case, spec.resolved_case.toolkits),
-        agent=agent_title(item, agent_name(spec.identity)),
-        turns=spec.limits.turns,
-        trial=spec.trial,
-        outcome=NOT_RUN,
-        reason=str(error),
-        costs=costs,
-        tokens=total.input + total.output,
-        usage_unknown=total.unknown,
-        unseen=unseen_roles(spec.identity, error.model_calls) if error.model_calls else (),
-    )

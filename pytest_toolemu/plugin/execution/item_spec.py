@@ -75,10 +75,7 @@ def run_spec(
 
 
 def spec_before_turn(
-    item: pytest.Function,
-    session: ToolemuSession,
-    components: Components,
-    fixture_values: Mapping[str, Any] | None = None,
+    item: pytest.Item, session: ToolemuSession, components: Components, fixture_values: Mapping[str, Any] | None = None
 ) -> RunSpec | None:
     """Build the spec of an item before its turn; None if neither the settings nor a hook name an agent.
 

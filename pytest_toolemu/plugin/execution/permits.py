@@ -12,7 +12,7 @@ from pytest_toolemu.core.conclusion import outage_kind
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
+from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.models.pricing import Prices, usd_for_budget
 from pytest_toolemu.models.wrappers import FallbackModel
 from pytest_toolemu.plugin.session import relative_path
@@ -114,14 +114,6 @@ def stop_writing(
     scheduler.send(SessionHalted(reason))
     failure = NotRunError(reason)
     failure.model_calls = run.model_calls if run is not None else ()
-    return failure
-
-
-def end_session(scheduler: WorkerScheduler, error: MissingToolError) -> NotRunError:
-    """Tell the coordinator to start nothing more, as the agent has tools that are not emulated; return the error."""
-    scheduler.send(SessionHalted(str(error)))
-    failure = NotRunError(str(error))
-    failure.model_calls = error.model_calls
     return failure
 
 
