@@ -19,8 +19,8 @@ from pytest_toolemu.analysis.rater_agreement import scores_by_rater
 from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary
 from pytest_toolemu.analysis.statistics.intervals import share_estimate
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.verdict import PASSING
-from pytest_toolemu.sessions.reader import read_run_summaries
+from pytest_toolemu.core.run import PASSING
+from pytest_toolemu.sessions.store import read_run_summaries
 
 NEAR: Final = (PASSING - 1, PASSING)
 """The scores next to the threshold."""

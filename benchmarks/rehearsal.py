@@ -12,16 +12,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
-from pytest_toolemu.agents.react import ReactAgent
-from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.agents.model_agents import ReactAgent, ToolCallingAgent
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import identities_in_turn
 from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec
+from pytest_toolemu.core.run import Call, Emulation, Evaluator, Observation, Trajectory, UserReply, json_text
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser, Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, UserReply, json_text
-from pytest_toolemu.core.verdict import Evaluator
-from pytest_toolemu.emulators.layers import ConsistentEmulator, RowsEmulator, ValidatedEmulator, WrapperEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import (
+    ConsistentEmulator,
+    OfflineEmulator,
+    RowsEmulator,
+    ValidatedEmulator,
+    WrapperEmulator,
+)
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.users import SCHEMA, ModelUser

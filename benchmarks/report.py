@@ -21,9 +21,21 @@ from typing import Final
 from benchmarks import material
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.run import Identity, Run, hashes_of, run_key, sha256, versions
-from pytest_toolemu.core.trajectory import Call, Observation, Step
-from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
+from pytest_toolemu.core.run import (
+    Call,
+    Finding,
+    Identity,
+    Observation,
+    Run,
+    Step,
+    Verdict,
+    decide,
+    hashes_of,
+    run_key,
+    safety_verdict,
+    sha256,
+    versions,
+)
 from pytest_toolemu.sessions.store import RUNS, RunStore
 from pytest_toolemu.settings.option_table import FORMATS
 

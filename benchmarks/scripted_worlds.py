@@ -17,11 +17,10 @@ from typing import Any, Final
 from benchmarks.rehearsal import Script, generated_call
 from benchmarks.rows_of_pins import rows_of_pins
 from pytest_toolemu.authoring.importers.evaluations import read_lines, trajectory_in
-from pytest_toolemu.authoring.importers.trajectories import read_trajectory
+from pytest_toolemu.authoring.importers.runs import read_trajectory
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_rules import Pin
-from pytest_toolemu.core.run import sha256
-from pytest_toolemu.core.trajectory import Step
+from pytest_toolemu.core.run import Step, sha256
 from pytest_toolemu.core.world.built_world import in_built_world
 from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan

@@ -25,15 +25,11 @@ from benchmarks.small_cases import write
 from benchmarks.virtual import VirtualLoop, VirtualTransport
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, Usage
-from pytest_toolemu.core.run import versions
-from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.run import Finding, Trajectory, Verdict, safety_verdict, versions
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import Finding, Verdict, safety_verdict
-from pytest_toolemu.emulators.layers import ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import OfflineEmulator, ValidatedEmulator
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.coordinator import Coordinator

@@ -20,8 +20,7 @@ from typing import Any, Final
 
 from benchmarks.rehearsal import RehearsedRequest, Script, rehearse
 from benchmarks.scripted_plays import RUNS, basis, calls_line, scripted_plays
-from pytest_toolemu.agents.react import ReactAgent
-from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.agents.model_agents import ReactAgent, ToolCallingAgent
 from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.world.built_world import per_call

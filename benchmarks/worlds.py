@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.references import ReferenceCall
+from pytest_toolemu.core.case_rules import ReferenceCall
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
 from pytest_toolemu.core.world.database import quote

@@ -23,13 +23,11 @@ from pytest_toolemu.analysis.gates.gate_file import Gates
 from pytest_toolemu.authoring.drafts.draft_store import DraftRecord
 from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case import Case, Dataset, Edition
 from pytest_toolemu.core.case_rules import Check
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Likelihood, Severity
-from pytest_toolemu.core.dataset import Dataset, Edition
-from pytest_toolemu.core.run import RunRecord
+from pytest_toolemu.core.run import Finding, RunRecord
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.core.world.built_world import BuiltWorld
 from pytest_toolemu.formats.validation_messages import field_texts
 from pytest_toolemu.models.batch_journal import BatchState

@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import Case, ResolvedCase
     from pytest_toolemu.core.case_loading import load_case
-    from pytest_toolemu.core.engine import run_case
-    from pytest_toolemu.core.run import Run
+    from pytest_toolemu.core.engine import Limits, RunSpec, run_case
+    from pytest_toolemu.core.run import Call, Finding, Observation, Run, Trajectory, UserReply, Verdict
     from pytest_toolemu.core.run_file import load_run
-    from pytest_toolemu.core.run_spec import Limits, RunSpec
     from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
     from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
-    from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, UserReply
-    from pytest_toolemu.core.verdict import Finding, Verdict
     from pytest_toolemu.errors import (
         AgentStopped,
         DocumentError,
@@ -35,16 +32,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "core.case": ("Case", "ResolvedCase"),
     "core.case_loading": ("load_case",),
-    "core.engine": ("run_case",),
+    "core.engine": ("Limits", "RunSpec", "run_case"),
     "errors": ("AgentStopped", "DocumentError", "InconclusiveError", "ModelError", "ToolemuError", "UsageError"),
-    "core.run": ("Run",),
+    "core.run": ("Call", "Finding", "Observation", "Run", "Trajectory", "UserReply", "Verdict"),
     "core.run_file": ("load_run",),
-    "core.run_spec": ("Limits", "RunSpec"),
-    "core.verdict": ("Finding", "Verdict"),
     "sessions.store": ("RunStore",),
     "core.toolbox": ("BlockingToolbox", "Task", "Toolbox"),
     "core.toolkit": ("Toolkit", "benchmark_folder"),
-    "core.trajectory": ("Call", "Observation", "Trajectory", "UserReply"),
 }
 
 __all__ = [

@@ -9,26 +9,29 @@ from collections.abc import Sequence
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent, no_op
 from pytest_toolemu.agents.custom import BUILT_IN_AGENTS, find_custom_agent
+from pytest_toolemu.agents.model_agents import ReactAgent, ToolCallingAgent
 from pytest_toolemu.agents.model_gateway import SessionRules
 from pytest_toolemu.agents.programs.load_agent import is_program, load_program
 from pytest_toolemu.agents.programs.service import ServiceAgent
-from pytest_toolemu.agents.react import ReactAgent
-from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.run import Evaluator
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
-from pytest_toolemu.core.verdict import Evaluator
-from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import (
+    ConsistentEmulator,
+    OfflineEmulator,
+    PinnedEmulator,
+    RowsEmulator,
+    ValidatedEmulator,
+)
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.users import ModelUser, OfflineUser
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
-from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from pytest_toolemu.evaluators.transcript_view import Rubric
+from pytest_toolemu.evaluators.model_judge import JudgeEvaluator, Rubric
+from pytest_toolemu.models.endpoint import ModelSpec, parse_spec
 from pytest_toolemu.models.model_pool import ModelPool
-from pytest_toolemu.models.spec import ModelSpec, parse_spec
-from pytest_toolemu.models.wrappers import HarnessModel, parse_fallback
+from pytest_toolemu.models.retrying import HarnessModel, parse_fallback
 from pytest_toolemu.settings.model_names import (
     AGENT_FILE,
     CHECKS,

@@ -20,7 +20,7 @@ import typer.main
 import typer.testing
 
 from pytest_toolemu.formats import regular_expressions
-from pytest_toolemu.formats.credentials import REGISTRY
+from pytest_toolemu.formats.redaction import REGISTRY
 from tests.processes import fork_commands
 
 pytest_plugins = ["pytester", "tests.loopback.fixtures"]

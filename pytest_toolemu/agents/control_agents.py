@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pytest_toolemu.core.references import Reference, UnlabeledReference
+from pytest_toolemu.core.case_rules import Reference, UnlabeledReference
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import closest

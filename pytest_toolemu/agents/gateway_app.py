@@ -20,8 +20,7 @@ from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, Us
 from pytest_toolemu.core.toolbox import Toolbox, printable
 from pytest_toolemu.errors import ModelError, NotRunError, ReplayMissError
 from pytest_toolemu.formats.text import truncated
-from pytest_toolemu.models.endpoint import NO_CREDIT, EndpointAddress, RemoteModel, quotas, retry_after
-from pytest_toolemu.models.spec import ModelSpec
+from pytest_toolemu.models.endpoint import NO_CREDIT, EndpointAddress, ModelSpec, RemoteModel, quotas, retry_after
 from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.scheduling.adaptive_limit import Quota
 

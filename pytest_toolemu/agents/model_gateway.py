@@ -15,8 +15,7 @@ from typing import Final
 from pytest_toolemu.agents.mcp import started_server
 from pytest_toolemu.core.messages import Model
 from pytest_toolemu.core.toolbox import Toolbox
-from pytest_toolemu.models.endpoint import RemoteModel
-from pytest_toolemu.models.spec import check_url
+from pytest_toolemu.models.endpoint import RemoteModel, check_url
 from pytest_toolemu.settings.model_names import OFFICIAL_URLS
 
 _VARIABLES: Final = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pytest_toolemu.analysis.rejudge import FINISHED
+from pytest_toolemu.core.engine import RunSpec
 from pytest_toolemu.core.identity import identities_in_turn, provider_and_name
 from pytest_toolemu.core.messages import Role, Usage
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Evaluator, Run
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
-from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.formats.file_access import read_regular

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Observation, Run, Step, json_text
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.core.trajectory import Observation, Step, json_text
 
 VALIDITY_COUNTS: Final[dict[str, str]] = {
     "calls": "tool calls",

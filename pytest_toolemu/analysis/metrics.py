@@ -27,7 +27,7 @@ from pytest_toolemu.analysis.statistics.intervals import (
 )
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.messages import Role
-from pytest_toolemu.core.verdict import PASSING
+from pytest_toolemu.core.run import PASSING
 from pytest_toolemu.formats.text import counted, sum_text
 from pytest_toolemu.models.pricing import Cost
 

@@ -15,7 +15,7 @@ from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary
 from pytest_toolemu.analysis.statistics.agreement import alpha_estimate, kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, by_cluster, share_estimate
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.verdict import PASSING
+from pytest_toolemu.core.run import PASSING
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.agents.react import text_before_decision
+from pytest_toolemu.agents.model_agents import text_before_decision
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import case_id, load_case
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.conclusion import judge, missing_verdicts
 from pytest_toolemu.core.identity import identity_of, verdict_names
 from pytest_toolemu.core.messages import ModelCall, Reply
-from pytest_toolemu.core.run import Rechecked, Run, hashes_of, sha256, versions
-from pytest_toolemu.core.trajectory import Step, Trajectory
-from pytest_toolemu.core.verdict import PASSING, Evaluator, Verdict, in_force
+from pytest_toolemu.core.run import (
+    PASSING,
+    Evaluator,
+    Rechecked,
+    Run,
+    Step,
+    Trajectory,
+    Verdict,
+    hashes_of,
+    in_force,
+    sha256,
+    versions,
+)
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import counted
 

@@ -11,15 +11,24 @@ from typing import Any, Final, Literal, get_args
 from pydantic import Field
 
 from pytest_toolemu.analysis.emulation_validity import validity_counts
-from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case import Case, Edition
 from pytest_toolemu.core.case_vocabulary import Asking, Clue, Metric, RiskType, Score, Severity
-from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.messages import AskingStage, ModelCall, Role, Stage
-from pytest_toolemu.core.run import CassetteUse, Identity, Origin, Run, RunSource, sha256
+from pytest_toolemu.core.run import (
+    PASSING,
+    STAGE_NAMES,
+    CassetteUse,
+    Identity,
+    Origin,
+    Outcome,
+    Run,
+    RunSource,
+    Verdict,
+    sha256,
+)
 from pytest_toolemu.core.run_notes import NoteKind, RunNote, notes_of
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.verdict import PASSING, STAGE_NAMES, Outcome, Verdict
 from pytest_toolemu.formats.text import counted, usd_text
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of

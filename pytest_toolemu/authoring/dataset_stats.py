@@ -17,16 +17,14 @@ from pytest_toolemu.analysis.statistics.agreement import alpha_estimate
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.play_references import has_several_solutions
-from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case import Case, Edition, edition, find_dataset, origin
+from pytest_toolemu.core.case_loading import load_case, load_toolkit
+from pytest_toolemu.core.case_rules import Reference, Scores
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Metric, Severity
-from pytest_toolemu.core.dataset import Edition, edition, find_dataset, origin
-from pytest_toolemu.core.references import Reference, Scores
+from pytest_toolemu.core.run import PASSING
 from pytest_toolemu.core.toolkit import Effect, Tool, Toolkit, benchmark_folder
-from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import visible
 
 METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
 Length = Literal["terse", "medium", "long"]

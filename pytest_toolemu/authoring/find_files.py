@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.core import dataset
+from pytest_toolemu.core.case import DATASET_FILE, DRAFT_SUFFIX, DatasetFiles, is_draft
 from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
-from pytest_toolemu.core.dataset import DRAFT_SUFFIX, DatasetFiles, is_draft
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
 
@@ -41,7 +40,7 @@ def find(paths: Iterable[Path]) -> FoundFiles:
         below = (each for each in path.rglob("*") if has_drafts or not is_draft(each))
         files.update(below if path.is_dir() else [path])
     files = {path for path in files if not _SKIPPED & set(path.parts)}
-    datasets = sorted(path for path in files if path.name == dataset.FILE)
+    datasets = sorted(path for path in files if path.name == DATASET_FILE)
     toolkits = {path.resolve(): path for path in files if path.name.endswith(TOOLKIT_SUFFIX)}
     for file in datasets:
         toolkits = {path: _short(path) for path in DatasetFiles(file).toolkits} | toolkits

@@ -29,10 +29,8 @@ from typing import Final
 from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_rules import Check
-from pytest_toolemu.core.references import Reference, ReferenceCall
-from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import PASSING
+from pytest_toolemu.core.case_rules import Check, Reference, ReferenceCall
+from pytest_toolemu.core.run import PASSING, Trajectory
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.evaluators.checks import holds
 from pytest_toolemu.formats.json_schema import inlined, violations

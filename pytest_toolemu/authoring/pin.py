@@ -9,9 +9,8 @@ from typing import Any, Final
 from pytest_toolemu.authoring.case_text import AFTER_PINS, insertion_line, lines_of, section
 from pytest_toolemu.core.case import SUFFIX, SUFFIXES
 from pytest_toolemu.core.case_loading import build_case, case_id
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Run, Step
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.yaml_document import Document, YamlText, dump, show

@@ -8,12 +8,17 @@ from typing import Final
 from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.run_spec import Limits
+from pytest_toolemu.core.engine import Limits
+from pytest_toolemu.core.run import Step, Trajectory, json_text
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
-from pytest_toolemu.core.trajectory import Step, Trajectory, json_text
 from pytest_toolemu.core.world.state_changes import apply_changes
-from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import (
+    ConsistentEmulator,
+    OfflineEmulator,
+    PinnedEmulator,
+    RowsEmulator,
+    ValidatedEmulator,
+)
 from pytest_toolemu.emulators.users import OfflineUser
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, WorldError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator

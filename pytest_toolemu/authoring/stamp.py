@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.dataset import FILE, Dataset, DatasetFiles, find_dataset, load_dataset
-from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.core.case import DATASET_FILE, Dataset, DatasetFiles, find_dataset, load_dataset
+from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc
@@ -40,7 +39,7 @@ def stamp(folder: Path) -> StampResult:
     path = find_dataset(folder if folder.is_dir() else folder.parent)
     if path is None:
         raise UsageError(
-            f"{folder}: neither this folder nor one above it contains {FILE}; create one, or name the dataset's folder"
+            f"{folder}: neither this folder nor one above it contains {DATASET_FILE}; create one, or name its folder"
         )
     dataset, files = load_dataset(path), DatasetFiles(path)
     stamps: dict[Path, dict[str, str]] = {}

@@ -14,9 +14,9 @@ import jinja2
 
 from pytest_toolemu.authoring.json_schemas import FOLDER, write_schemas
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
+from pytest_toolemu.core.case_loading import resolve_toolkits
 from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
-from pytest_toolemu.core.toolkit_files import resolve_toolkits
 from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.identifiers import case_id_problem

@@ -24,7 +24,7 @@ from pytest_toolemu.cli import serve as serve_commands
 from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.redaction import redact_writes
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import visible
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -12,12 +12,11 @@ import typer
 
 from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldBuild
-    from pytest_toolemu.models.wrappers import HarnessModel
+    from pytest_toolemu.models.retrying import HarnessModel
     from pytest_toolemu.settings.option_table import Settings
 
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from pytest_toolemu.cli.common import err, out, split_commas
+from pytest_toolemu.cli.common import OptionalSessions, Sessions, err, note_superseded, out, split_commas
 from pytest_toolemu.cli.judging import BatchOption, EstimateOption, Evaluators, Judges, JudgingCommand, judged_sessions
-from pytest_toolemu.cli.session_folders import OptionalSessions, Sessions, note_superseded
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import in_log, visible
+from pytest_toolemu.formats.text import counted, in_log, visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.calibration.labels import LabeledRun
@@ -117,8 +115,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
 
 def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
     """Return the file, or all case files below the folder; UsageError if there are none."""
-    from pytest_toolemu.core.case import SUFFIX
-    from pytest_toolemu.core.dataset import case_files
+    from pytest_toolemu.core.case import SUFFIX, case_files
     from pytest_toolemu.core.toolkit import benchmark_folder
 
     if cases is None and not shipped:
@@ -192,7 +189,7 @@ def label(
     """Label stored runs interactively, without seeing any verdict; a later run continues where you stopped."""
     from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
     from pytest_toolemu.analysis.calibration.labels import LabelingTask, label_file, sample_runs
-    from pytest_toolemu.sessions.reader import read_runs
+    from pytest_toolemu.sessions.store import read_runs
 
     file = label_file(to, annotator)
     task = LabelingTask(sample_runs(read_runs(sessions), sample, seed), file)
@@ -220,8 +217,7 @@ def label(
 def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
     """Return the runs of these sessions that have labels in these files; UsageError if there are none."""
     from pytest_toolemu.analysis.calibration.labels import match_labels, read_labels, reject_ambiguous
-    from pytest_toolemu.sessions.reader import run_files
-    from pytest_toolemu.sessions.store import RUNS
+    from pytest_toolemu.sessions.store import RUNS, run_files
 
     if not (sessions and labels):
         raise UsageError("both runs and labels are needed; name the sessions, and their label files with --labels")

@@ -20,13 +20,11 @@ from pytest_toolemu.cli.common import (
     with_model,
 )
 from pytest_toolemu.cli.review import Suite
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, visible
 
 if TYPE_CHECKING:
-    from pytest_toolemu.authoring.drafts.author import Author
     from pytest_toolemu.authoring.drafts.draft_store import Draft
-    from pytest_toolemu.authoring.drafts.generation import Generation
+    from pytest_toolemu.authoring.drafts.generation import Author, Generation
     from pytest_toolemu.models.endpoint import Endpoint
     from pytest_toolemu.settings.option_table import Settings
 
@@ -84,7 +82,7 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
     from pytest_toolemu.authoring.drafts.plans import CATEGORIES, ToolkitRequest
     from pytest_toolemu.authoring.drafts.review_queue import read_corpus, refuse_other_folder
     from pytest_toolemu.authoring.drafts.toolkits import ToolkitGeneration
-    from pytest_toolemu.core.toolkit_files import drafts_move_to
+    from pytest_toolemu.core.case_loading import drafts_move_to
     from pytest_toolemu.errors import UsageError
 
     categories = _listed(category)
@@ -142,13 +140,12 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     Each stage is stored, so the same command continues where it stopped. Lists are separated by commas.
     TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
-    from pytest_toolemu.authoring.drafts.cases import CaseGeneration
-    from pytest_toolemu.authoring.drafts.draft_corpus import suite_cases, toolkits_by_name
+    from pytest_toolemu.authoring.drafts.cases import CaseGeneration, VariantGeneration, cases_without_twin
+    from pytest_toolemu.authoring.drafts.check_draft import suite_cases, toolkits_by_name
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore
     from pytest_toolemu.authoring.drafts.plans import CaseRequest, PlannedVariant, refuse_unknown
     from pytest_toolemu.authoring.drafts.review_queue import read_corpus, refuse_other_folder
-    from pytest_toolemu.authoring.drafts.variants import VariantGeneration, cases_without_twin
-    from pytest_toolemu.core.toolkit_files import drafts_move_to
+    from pytest_toolemu.core.case_loading import drafts_move_to
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.yaml_document import show
 
@@ -210,11 +207,11 @@ def vary(  # noqa: PLR0913  (each is an option of the command)
     Variants are written one after another, so that each differs from the earlier ones. Lists are separated by commas.
     TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
+    from pytest_toolemu.authoring.drafts.cases import BaseCase, VariantGeneration, passed_lines
     from pytest_toolemu.authoring.drafts.draft_store import DraftStore
     from pytest_toolemu.authoring.drafts.plans import VariantRequest
     from pytest_toolemu.authoring.drafts.review_queue import read_corpus, refuse_other_folder
-    from pytest_toolemu.authoring.drafts.variants import BaseCase, VariantGeneration, passed_lines
-    from pytest_toolemu.core.toolkit_files import drafts_move_to
+    from pytest_toolemu.core.case_loading import drafts_move_to
 
     settings, store, base = model_settings(None), DraftStore(into), BaseCase.read(case)
     refuse_other_folder(store, suite)
@@ -280,7 +277,7 @@ def _with_author(settings: Settings, model: str, drafts: Path, work: Callable[[A
 
     Return its result, and the numbers of input and output tokens as text.
     """
-    from pytest_toolemu.authoring.drafts.author import Author, StageFiles
+    from pytest_toolemu.authoring.drafts.generation import Author, StageFiles
     from pytest_toolemu.errors import NotRunError, UsageError
     from pytest_toolemu.models.cassette_files import CassetteDirectory
 

@@ -12,8 +12,7 @@ import typer
 from pytest_toolemu.cli.common import out
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.identifiers import slug
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.authoring.importers.incident import ImportedIncident

@@ -14,20 +14,26 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from pytest_toolemu.cli.common import Job, command_settings, err, out, run_concurrently, split_commas, with_components
-from pytest_toolemu.cli.session_folders import Sessions
+from pytest_toolemu.cli.common import (
+    Job,
+    Sessions,
+    command_settings,
+    err,
+    out,
+    run_concurrently,
+    split_commas,
+    with_components,
+)
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import in_log
+from pytest_toolemu.formats.text import counted, in_log
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.rejudge import CurrentCases
     from pytest_toolemu.analysis.run_summary import CascadeUse
     from pytest_toolemu.components import Components
     from pytest_toolemu.core.case_vocabulary import Metric
-    from pytest_toolemu.core.run import Run
+    from pytest_toolemu.core.run import Evaluator, Run
     from pytest_toolemu.core.run_notes import RunNote
-    from pytest_toolemu.core.verdict import Evaluator
     from pytest_toolemu.models.batch_journal import BatchState
     from pytest_toolemu.models.batch_queue import Batches
     from pytest_toolemu.models.pricing import Cost, Prices
@@ -72,7 +78,7 @@ def judge_settings(evaluator: list[str] | None, sessions: Iterable[Path] = ()) -
     Sessions that left judging for later imply the evaluators that they name. UsageError if no evaluator is named, or if
     the thresholds of the sessions differ for a cascade.
     """
-    from pytest_toolemu.sessions.reader import manifest_of
+    from pytest_toolemu.sessions.store import manifest_of
     from pytest_toolemu.sessions.stored_decision import judging_options, refuse_different_thresholds
 
     manifests = [manifest_of(session) for session in sessions]
@@ -108,10 +114,9 @@ def new_store(settings: Settings, sessions: list[Path], judges: Judges, how: Rej
     from pytest_toolemu.formats.file_access import make_folder
     from pytest_toolemu.sessions import session_id
     from pytest_toolemu.sessions.manifest_records import Manifest
-    from pytest_toolemu.sessions.reader import manifest_of
     from pytest_toolemu.sessions.shard_assignment import absent
     from pytest_toolemu.sessions.single_run import prices_of_settings
-    from pytest_toolemu.sessions.store import RunStore
+    from pytest_toolemu.sessions.store import RunStore, manifest_of
     from pytest_toolemu.sessions.stored_decision import deciding_settings, left_out, to_judge
 
     manifests = [manifest_of(session) for session in sessions]
@@ -152,8 +157,7 @@ def new_store(settings: Settings, sessions: list[Path], judges: Judges, how: Rej
 
 def _refuse_other_records(store: RunStore, names: list[str], runs: Iterable[Path]) -> None:
     """Raise UsageError if the folder has records of other judges, or of other runs, which would be decided together."""
-    from pytest_toolemu.sessions.reader import rejudged_mark
-    from pytest_toolemu.sessions.store import RUNS, mark_of
+    from pytest_toolemu.sessions.store import RUNS, mark_of, rejudged_mark
 
     records = sorted(path.name for path in store.folder.glob(RUNS))
     if not records:
@@ -303,7 +307,7 @@ def judged_sessions(sessions: Sequence[Path], batch: bool) -> list[Path]:
 
     Such a folder is what ``latest`` names after an interruption.
     """
-    from pytest_toolemu.sessions.reader import manifest_of
+    from pytest_toolemu.sessions.store import manifest_of
 
     sources: list[Path] = []
     for folder in sessions:
@@ -338,8 +342,8 @@ def judge(
 ) -> None:
     """Judge stored runs again, and decide their outcomes again. Neither the agent nor the emulator runs."""
     from pytest_toolemu.core.run_file import load_run
-    from pytest_toolemu.sessions.reader import run_files
     from pytest_toolemu.sessions.single_run import prices_of_settings
+    from pytest_toolemu.sessions.store import run_files
 
     sources = judged_sessions(sessions, batch)
     settings = judge_settings(evaluator, sources)
@@ -431,9 +435,9 @@ async def _judge_run(
     """Judge one run and store the new record."""
     from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, key_again, rejudge, required_scores
     from pytest_toolemu.analysis.run_summary import cascade_uses
+    from pytest_toolemu.core.run import PASSING
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.core.run_notes import notes_of
-    from pytest_toolemu.core.verdict import PASSING
     from pytest_toolemu.models.pricing import Cost, costs_of
 
     keep, stored = how.keep, load_run(path)

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pytest_toolemu.cli.common import err, out, split_commas
-from pytest_toolemu.cli.session_folders import OptionalSessions, Session, Sessions, note_superseded, session_folder
+from pytest_toolemu.cli.common import (
+    OptionalSessions,
+    Session,
+    Sessions,
+    err,
+    note_superseded,
+    out,
+    session_folder,
+    split_commas,
+)
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import in_log, visible
+from pytest_toolemu.formats.text import counted, in_log, visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.sessions.manifest_records import Manifest
@@ -51,7 +58,7 @@ def report(
     """Write one report for all given sessions, as report.FORMAT."""
     from pytest_toolemu.reporting.report_data import read_report, recheck_line, with_missing
     from pytest_toolemu.reporting.report_files import write_reports
-    from pytest_toolemu.sessions.reader import newest_evaluations, refuse_playground, run_files
+    from pytest_toolemu.sessions.store import newest_evaluations, refuse_playground, run_files
     from pytest_toolemu.sessions.stored_decision import missing_runs
     from pytest_toolemu.settings.option_table import FORMATS
 
@@ -134,8 +141,7 @@ def show(
     from pytest_toolemu.analysis.metrics import AgentSummary
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines
-    from pytest_toolemu.sessions.reader import prices_of, summarize_run
-    from pytest_toolemu.sessions.store import record_text
+    from pytest_toolemu.sessions.store import prices_of, record_text, summarize_run
 
     chosen = choose_run(target, name)
     if not isinstance(chosen, Path):
@@ -163,7 +169,7 @@ def choose_run(target: Path, name: str | None) -> Path | list[str]:
     ``target`` is a record or the folder of a session. ``name`` is a case ID, the ID of a test, or the beginning of a
     record's file name. UsageError if there is no such run.
     """
-    from pytest_toolemu.sessions.reader import manifest_of, run_files
+    from pytest_toolemu.sessions.store import manifest_of, run_files
     from pytest_toolemu.sessions.stored_decision import missing_runs
 
     if not target.is_dir():
@@ -202,7 +208,7 @@ def _runs_named(folder: Path, files: Sequence[Path], name: str) -> list[Path]:
 def _listed(folder: Path, chosen: Sequence[Path], files: Sequence[Path]) -> Iterator[str]:
     """Yield a line for each run: outcome, a name that this command accepts, and the agent; then how to show one."""
     from pytest_toolemu.core.run_file import load_run
-    from pytest_toolemu.sessions.reader import prices_of, summarize_run
+    from pytest_toolemu.sessions.store import prices_of, summarize_run
 
     prices = prices_of(folder)
     cases = [_case_part(file) for file in files]
@@ -234,7 +240,7 @@ def compare(
     from pytest_toolemu.formats.file_access import write_atomically
     from pytest_toolemu.reporting.comparison import compare_sessions, comparison_lines, first_divergence
     from pytest_toolemu.reporting.html_report import comparison_page
-    from pytest_toolemu.sessions.reader import read_run_summaries
+    from pytest_toolemu.sessions.store import read_run_summaries
 
     if to is not None:
         page = comparison_page(before, after)
@@ -274,7 +280,7 @@ def merge(
     from pytest_toolemu.core.run_notes import note_lines
     from pytest_toolemu.reporting.summary_table import agent_notes, agent_table, missing_note, unjudged_lines
     from pytest_toolemu.sessions.merge_sessions import merge_sessions
-    from pytest_toolemu.sessions.reader import manifest_of
+    from pytest_toolemu.sessions.store import manifest_of
 
     numbers = [part.strip() for part in without.split(",") if part.strip()]
     if wrong := [part for part in numbers if not part.isdecimal()]:
@@ -305,7 +311,7 @@ def gate(results: Sessions, gates: Gates = None, calibration: CalibrationFiles =
     from pytest_toolemu.analysis.metrics import duplicate_note
     from pytest_toolemu.analysis.run_summary import judges_of
     from pytest_toolemu.core.run_notes import notes_in_words
-    from pytest_toolemu.sessions.reader import read_run_summaries
+    from pytest_toolemu.sessions.store import read_run_summaries
     from pytest_toolemu.sessions.stored_decision import decide_stored
 
     note_superseded(results)
@@ -344,9 +350,9 @@ def _update(results: list[Path], file: Path, incomplete: bool) -> None:
 
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
     from pytest_toolemu.analysis.metrics import duplicate_note
-    from pytest_toolemu.core.verdict import UNJUDGED
-    from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries
+    from pytest_toolemu.core.run import UNJUDGED
     from pytest_toolemu.sessions.shard_assignment import gaps
+    from pytest_toolemu.sessions.store import manifest_of, read_run_summaries
     from pytest_toolemu.sessions.stored_decision import completed, missing_runs, unplaced
 
     note_superseded(results)

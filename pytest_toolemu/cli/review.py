@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from pytest_toolemu.cli.common import draft_settings, out, run_concurrently, with_components
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, visible
 
 if TYPE_CHECKING:
     from pytest_toolemu.authoring.drafts.check_draft import CheckReport
@@ -63,7 +62,7 @@ def check(
     from pytest_toolemu.authoring.drafts.check_draft import check_stored
     from pytest_toolemu.authoring.drafts.check_runs import CheckModels
     from pytest_toolemu.authoring.drafts.review_queue import open_drafts, read_corpus
-    from pytest_toolemu.core.toolkit_files import drafts_move_to
+    from pytest_toolemu.core.case_loading import drafts_move_to
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.settings.model_names import is_model
 
@@ -109,7 +108,7 @@ def _models(
     """Return the judges and the agent; the checks of each case count in addition to the judges."""
     from pytest_toolemu.authoring.drafts.check_runs import CheckModels, TrialAgent
     from pytest_toolemu.authoring.drafts.draft_store import METRICS
-    from pytest_toolemu.core.run_spec import Limits
+    from pytest_toolemu.core.engine import Limits
     from pytest_toolemu.evaluators.checks import with_checks
     from pytest_toolemu.models.cassette_files import CassetteDirectory
     from pytest_toolemu.settings.model_names import AgentConfig
@@ -191,7 +190,7 @@ def _decide(queue: ReviewQueue, draft: Draft, reviewer: str) -> Literal["accepte
 
 def _accept(queue: ReviewQueue, draft: Draft, report: CheckReport, reviewer: str, seen: str) -> bool:
     """Move a draft into the suite; return False if that is not possible or the person goes back."""
-    from pytest_toolemu.core.dataset import find_dataset
+    from pytest_toolemu.core.case import find_dataset
     from pytest_toolemu.errors import DocumentError, UsageError
 
     override = ""

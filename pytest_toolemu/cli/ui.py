@@ -9,8 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from pytest_toolemu.cli.common import err, out
-from pytest_toolemu.cli.session_folders import session_folder
+from pytest_toolemu.cli.common import err, out, session_folder
 from pytest_toolemu.errors import UsageError
 
 _FULL_ACCESS: Final = "read and change everything, and run programs in the playground"
@@ -45,7 +44,7 @@ def ui(
 
     Only this computer can connect, and only a browser that opened the printed URL, which contains a token.
     """
-    from pytest_toolemu.cli.session_folders import run_directory
+    from pytest_toolemu.cli.common import run_directory
     from pytest_toolemu.models.sdk_versions import require_sdk
 
     require_sdk("serve", "toolemu ui")

@@ -15,10 +15,19 @@ from typing import Any, Final, TypeVar
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import identity_of, verdict_names
-from pytest_toolemu.core.run import ErrorInfo, Origin
+from pytest_toolemu.core.run import (
+    Call,
+    ErrorInfo,
+    Evaluator,
+    Observation,
+    Origin,
+    Outcome,
+    Trajectory,
+    UserReply,
+    Verdict,
+    decide,
+)
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser, printable
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, UserReply
-from pytest_toolemu.core.verdict import Evaluator, Outcome, Verdict, decide
 from pytest_toolemu.errors import (
     AgentProgramError,
     AgentStopped,

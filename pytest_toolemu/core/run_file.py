@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
-from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.dataset import Edition
+from pytest_toolemu.core.case import Case, Edition
 from pytest_toolemu.core.run import Run, RunRecord
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError

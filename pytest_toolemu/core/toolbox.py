@@ -16,9 +16,9 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from pytest_toolemu.core.case import Case, ResolvedCase, User
 from pytest_toolemu.core.messages import ModelCall, Reply, ToolSpec, Usage
+from pytest_toolemu.core.run import Call, Observation, Step, Trajectory, UserReply, Utterance, json_text
 from pytest_toolemu.core.tool_functions import describe, make_function
 from pytest_toolemu.core.toolkit import callable_tools, provider_name
-from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, UserReply, Utterance, json_text
 from pytest_toolemu.errors import AgentStopped, MissingToolError
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import too_deep

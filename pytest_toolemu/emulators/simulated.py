@@ -15,9 +15,7 @@ from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.messages import Message, Model, ReplySchema
-from pytest_toolemu.core.run import sha256
-from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.core.trajectory import (
+from pytest_toolemu.core.run import (
     Call,
     Emulation,
     Observation,
@@ -26,14 +24,15 @@ from pytest_toolemu.core.trajectory import (
     StressTest,
     Trajectory,
     said_lines,
+    sha256,
 )
+from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.formats.json_schema import inlined
-from pytest_toolemu.formats.text import compact_json
-from pytest_toolemu.formats.visible_text import quoted
+from pytest_toolemu.formats.text import compact_json, quoted
+from pytest_toolemu.models.retrying import HarnessModel, models_in_turn
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object, to_strict, without_nulls
 from pytest_toolemu.models.structured_output import ask_structured
-from pytest_toolemu.models.wrappers import HarnessModel, models_in_turn
 from pytest_toolemu.prompts import clock, described_tool_text, names, returns_text, sketch, tool_text
 
 Mode = Literal["standard", "adversarial"]

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu import prompts
+from pytest_toolemu.core.case_rules import SEARCHED, CaseConversation, Fact
 from pytest_toolemu.core.messages import Message, ReplySchema
-from pytest_toolemu.core.references import SEARCHED, CaseConversation, Fact
-from pytest_toolemu.core.run import sha256
-from pytest_toolemu.core.trajectory import ReplyKind, Trajectory, UserReply, Utterance, words_of_agent
+from pytest_toolemu.core.run import ReplyKind, Trajectory, UserReply, Utterance, sha256, words_of_agent
 from pytest_toolemu.emulators.simulated import secret_code
 from pytest_toolemu.formats.regular_expressions import occurs
-from pytest_toolemu.formats.visible_text import quoted
+from pytest_toolemu.formats.text import quoted
 from pytest_toolemu.formats.yaml_document import closest
+from pytest_toolemu.models.retrying import HarnessModel
 from pytest_toolemu.models.strict_schema import TEXT, array_of, choice_of, closed_object
 from pytest_toolemu.models.structured_output import ask_structured
-from pytest_toolemu.models.wrappers import HarnessModel
 
 LEAK: Final = "leak: "
 INVENTED: Final = "invented: "

@@ -14,8 +14,8 @@ from typing import Any, Final
 from pytest_toolemu import prompts
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_rules import CarefulRead, Design, Proof, RiskyCall, Trap
 from pytest_toolemu.core.messages import Ledger, Message, ReplySchema
-from pytest_toolemu.core.references import CarefulRead, Design, Proof, RiskyCall, Trap
 from pytest_toolemu.core.run import CassetteUse, sha256
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.built_world import (
@@ -33,12 +33,12 @@ from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.errors import InconclusiveError, ToolemuError, UsageError
 from pytest_toolemu.formats.json_schema import inlined
-from pytest_toolemu.formats.visible_text import quoted
+from pytest_toolemu.formats.text import quoted
 from pytest_toolemu.models.cassette_files import CassetteDirectory
 from pytest_toolemu.models.cassette_recorder import CassetteRecorder
+from pytest_toolemu.models.retrying import HarnessModel
 from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object, to_strict, without_nulls
 from pytest_toolemu.models.structured_output import ask_structured
-from pytest_toolemu.models.wrappers import HarnessModel
 from pytest_toolemu.prompts import clock
 
 Json = dict[str, Any]

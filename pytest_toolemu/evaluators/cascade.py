@@ -21,8 +21,16 @@ from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import model_label
 from pytest_toolemu.core.messages import AskingStage, Stage
-from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import CASCADE_KIND, PASSING, CascadeRecord, CascadeStage, Judgment, Verdict, in_force
+from pytest_toolemu.core.run import (
+    CASCADE_KIND,
+    PASSING,
+    CascadeRecord,
+    CascadeStage,
+    Judgment,
+    Trajectory,
+    Verdict,
+    in_force,
+)
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import METRICS, JudgeEvaluator
 

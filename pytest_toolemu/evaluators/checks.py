@@ -9,9 +9,18 @@ from typing import Any, Final, TypeVar
 
 from pytest_toolemu.core.case_rules import CallPattern, Check
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.run import (
+    HELPFULNESS_LABELS,
+    Call,
+    Evaluator,
+    Finding,
+    Trajectory,
+    Verdict,
+    calls_before_told,
+    json_text,
+    safety_verdict,
+)
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.core.trajectory import Call, Trajectory, calls_before_told, json_text
-from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, Evaluator, Finding, Verdict, safety_verdict
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, occurs
 from pytest_toolemu.formats.text import truncated
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import jsonschema_rs
 
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_expression, occurs
-from pytest_toolemu.formats.visible_text import quoted
+from pytest_toolemu.formats.text import quoted
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, format_location
 
 _MAX_PROBLEMS: Final = 20

@@ -6,16 +6,19 @@ HTML, and as the base64 of the whole value.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import html
+import os
 import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from json import dumps
-from typing import Any, Final
-from urllib.parse import quote, quote_plus
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-from pytest_toolemu.formats.credentials import REGISTRY, is_secret
+from pytest_toolemu.errors import UsageError
 
 # Text that was shortened may end within a secret, so this beginning of a long one is replaced before an ellipsis.
 _BEGINNING: Final = 8
@@ -100,3 +103,214 @@ def redact_json(value: Any, redactor: Redactor | None = None) -> Any:
     if isinstance(value, dict):
         return {redactor(key): redact_json(item, redactor) for key, item in value.items()}
     return value
+
+
+SHORTEST: Final = 8
+"""Shorter values, and plain words, are not redacted: they also occur in other text, and in the keys of records."""
+_PLAIN_WORD: Final = re.compile(r"[A-Z]?[a-z_]{1,20}|[A-Z_]{1,20}")
+# Values that say "no secret is set here", in lower case.
+_PLACEHOLDERS: Final = (
+    " changeme default disabled dummy empty enabled example fake false guest key local localhost mock n/a nil no "
+    "no-key no_key none not-needed null off on password placeholder postgres root secret test token true undefined "
+    "unset unused user xxx yes "
+)
+
+_SECRET_NAME: Final = re.compile(
+    r"(?i)api_?key|access_?key|_key$|^key$|token|secret|passw(or)?d|passphrase|_pwd$|credential|"
+    r"(openai|anthropic)_(org|organization|project|workspace)(_id)?$"
+)
+# Names that contain one of these words, but hold no secret: sizes, switches, and the location of a secret.
+_OTHER_NAME: Final = re.compile(
+    r"(?i)^toolemu_|_tokens$|tokenizer|_(file|path|dir|url|type|name|policy|backend|manager|provider|mode|enabled|ttl|"
+    r"expiry|length|limit|count)$"
+)
+_ADDRESS_NAME: Final = re.compile(r"(?i)url|uri|proxy|dsn|endpoint|connection|broker|remote|toolemu_")
+_HEADERS_NAME: Final = re.compile(r"(?i)_custom_headers$")
+_PLAIN_HEADER: Final = re.compile(r"(?i)(accept(-.*)?|content-.*|user-agent|cache-control|connection|host)$")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>]+")
+# "user:password@host" after the @ of a model.
+_USER: Final = re.compile(r"@(?:https?://)?[^@/\s]*:[^@/\s]*@")
+_KEY_SHAPE: Final = re.compile(
+    r"(?:sk|rk|pk)-[A-Za-z0-9_-]{8,}|(?:gsk|hf|xai|ghp|gho|ghs|glpat|pplx|r8|nvapi)[_-][A-Za-z0-9_-]{16,}|"
+    r"github_pat_\w{16,}|AIza[\w-]{20,}|A[KS]IA[A-Z0-9]{12,}|xox[a-z]-[\w-]{10,}|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{32,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+)
+
+
+def looks_like_a_key(text: str) -> bool:
+    """Return whether a text, or the part between ``provider:`` and ``@base_url``, has the form of an API key."""
+    name = text.partition("@")[0]
+    parts = (text, text.rpartition("/")[2], name, name.rpartition(":")[2], name.rpartition("/")[2])
+    return any(_KEY_SHAPE.fullmatch(part.strip()) for part in parts)
+
+
+def refuse(text: str, source: str) -> None:
+    """Raise UsageError for a model name that is a key, or for a URL that contains credentials.
+
+    ``source`` is the option or variable. The message does not show the text, which is redacted from now on.
+    """
+    REGISTRY.register_text(text, source)
+    name = text.partition("@")[0].strip()
+    if looks_like_a_key(text) or any(name in (value, f"openai:{value}") for value, _ in REGISTRY.values()):
+        raise UsageError(
+            f"{source}: the value looks like an API key, not a model name; put the key in OPENAI_API_KEY, "
+            "ANTHROPIC_API_KEY, or VLLM_API_KEY, and name a model such as openai:gpt-4o"
+        )
+    if any(in_urls(text)) or _USER.search(text):
+        raise UsageError(
+            f"{source}: the base URL contains a user name, a password, or a key, and URLs are recorded; give only "
+            "http(s)://host[:port][/path], and put the key in OPENAI_API_KEY, ANTHROPIC_API_KEY, or VLLM_API_KEY"
+        )
+
+
+def refuse_in_command(command: str, source: str) -> None:
+    """Raise UsageError for a command that contains a key. The message does not show it, and it is redacted from now on.
+
+    ``source`` is the option, variable, or file that the command comes from.
+    """
+    keys = [part for part in re.split(r"[\s=\"']+", command) if looks_like_a_key(part)]
+    for key in keys:
+        REGISTRY.register(key, source)
+    if keys:
+        raise UsageError(
+            f"{source}: the command contains what looks like an API key, and commands are recorded; put the key in an "
+            "environment variable, which the program inherits"
+        )
+
+
+def is_secret(value: str) -> bool:
+    """Return whether a value is redacted; False for short values and plain words, such as ``EMPTY`` or ``true``."""
+    return len(value) >= SHORTEST and not (_PLAIN_WORD.fullmatch(value) or _is_placeholder(value))
+
+
+def in_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return each secret in an environment with the name of its variable."""
+    # Not items(): other threads may set and delete variables at the same time.
+    return _secrets_in(tuple((name, environ.get(name, "")) for name in _suspects(tuple(environ))))
+
+
+# Both are called for each text that is written, and their arguments hardly ever change.
+@functools.lru_cache(8)
+def _suspects(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if _kind(name) != "other")
+
+
+@functools.lru_cache(8)
+def _secrets_in(values: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    secrets: dict[str, str] = {}
+    for name, value in values:
+        parts: list[str] = list(in_urls(value))
+        if _kind(name) == "headers":
+            parts += _in_headers(value)
+        elif _kind(name) == "secret" and not _is_path(value):
+            parts += _parts(value)
+        for part in parts:
+            secrets.setdefault(part, name)
+    return tuple(item for item in secrets.items() if item[0])
+
+
+def _kind(name: str) -> Literal["headers", "secret", "address", "other"]:
+    if _HEADERS_NAME.search(name):
+        return "headers"
+    if _SECRET_NAME.search(name) and not _OTHER_NAME.search(name):
+        return "secret"
+    return "address" if _ADDRESS_NAME.search(name) else "other"
+
+
+def _is_path(value: str) -> bool:
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        return value.startswith(("/", ".", "~")) and Path(value).expanduser().exists()
+    return False
+
+
+def _parts(value: str) -> Iterator[str]:
+    """Yield a value without surrounding blanks and quotes, and its lines, which tracebacks indent one by one."""
+    trimmed = value.strip().strip("\"'`").strip()
+    yield trimmed
+    lines = [line.strip() for line in trimmed.splitlines()]
+    if len(lines) > 1:
+        yield from (line for line in lines if len(line) >= SHORTEST and not line.startswith("-----"))
+
+
+def _in_headers(text: str) -> Iterator[str]:
+    """Yield the values of ``Name: value`` lines, and the credentials after ``Bearer`` and the like."""
+    for name, colon, value in (line.partition(":") for line in text.splitlines()):
+        if colon and not _PLAIN_HEADER.match(name.strip()):
+            yield from (value.strip(), value.strip().partition(" ")[2])
+
+
+def in_urls(text: str) -> Iterator[str]:
+    """Yield the user names and passwords of the URLs in a text, and the values of parameters such as ``?key=``."""
+    for url in _URL.findall(text):
+        with contextlib.suppress(ValueError):
+            parts = urlsplit(url)
+            user, colon, password = parts.netloc.rpartition("@")[0].partition(":")
+            if colon:
+                yield from (f"{user}:{password}", f"{unquote(user)}:{unquote(password)}", password, unquote(password))
+            elif len(user) >= SHORTEST:
+                yield from (user, unquote(user))
+            for name, value in parse_qsl(parts.query):
+                if _SECRET_NAME.search(name) or name.casefold() in ("sig", "signature", "auth", "code"):
+                    yield value
+
+
+class SecretRegistry:
+    """The secrets of this process: those that were registered, and those in the current environment."""
+
+    def __init__(self) -> None:
+        self._registered: dict[str, str] = {}
+
+    def register(self, value: str, name: str) -> None:
+        """Redact a value from now on; ``name`` replaces it in texts."""
+        for part in _parts(value):
+            self._registered.setdefault(part, name)
+
+    def register_text(self, text: str, name: str) -> None:
+        """Redact the credentials of URLs in a text, and the text itself if it looks like a key."""
+        for value in in_urls(text):
+            self.register(value, name)
+        if looks_like_a_key(text):
+            model = text.partition("@")[0]
+            for value in (model, model.rpartition(":")[2]):
+                self.register(value, name)
+
+    def begin(self) -> Callable[[], None]:
+        """Remember the secrets of the environment, even if code under test removes them.
+
+        Return a function that forgets them.
+        """
+        before = dict(self._registered)
+        self.remember()
+
+        def end() -> None:
+            self._registered = before
+
+        return end
+
+    def remember(self) -> None:
+        """Remember the secrets in the current environment."""
+        self._registered |= dict(in_environment(os.environ))
+
+    def values(self) -> tuple[tuple[str, str], ...]:
+        """Return each secret with its name."""
+        return _merged(tuple(self._registered.items()), in_environment(os.environ))
+
+    def not_redacted(self) -> list[str]:
+        """Return the variables whose value is too short or too common to be replaced wherever it occurs."""
+        return sorted({name for value, name in self.values() if _is_unsafe(value)})
+
+
+def _is_unsafe(value: str) -> bool:
+    is_number = value.isdecimal() and len(value) < 4
+    return not (is_secret(value) or is_number or _is_placeholder(value))
+
+
+def _is_placeholder(value: str) -> bool:
+    return f" {value.casefold()} " in _PLACEHOLDERS
+
+
+@functools.lru_cache(8)
+def _merged(*several: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple({value: name for values in several for value, name in values}.items())
+
+
+REGISTRY: Final = SecretRegistry()

@@ -14,8 +14,17 @@ from anthropic.types.messages import MessageBatch
 from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ReplySchema, ToolCall, Usage
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.batch_journal import UNANSWERED, BatchProgress, BatchRequest, present, results_by_id
-from pytest_toolemu.models.capabilities import Body, Messages, as_object, tool_name, unicode, with_schema_in_words
-from pytest_toolemu.models.endpoint import ROUTE_SECONDS, known_count, reading
+from pytest_toolemu.models.endpoint import (
+    ROUTE_SECONDS,
+    Body,
+    Messages,
+    as_object,
+    known_count,
+    reading,
+    tool_name,
+    unicode,
+    with_schema_in_words,
+)
 from pytest_toolemu.models.sdk_model import SdkModel
 from pytest_toolemu.models.strict_schema import is_closed, without_type_lists
 

@@ -23,8 +23,7 @@ from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import lock_file, make_subfolder, read_record, read_regular, write_atomically
 from pytest_toolemu.formats.yaml_document import Record
-from pytest_toolemu.models.capabilities import Body
-from pytest_toolemu.models.endpoint import RemoteModel
+from pytest_toolemu.models.endpoint import Body, RemoteModel
 
 STATE: Final = "batches.json"
 """The file in the folder of the records that lists the batches."""

@@ -27,10 +27,9 @@ from pytest_toolemu.models.batch_journal import (
     BatchRequest,
     SentBatch,
 )
-from pytest_toolemu.models.capabilities import Body
+from pytest_toolemu.models.endpoint import Body
 from pytest_toolemu.models.pricing import Price, usd_for_budget
-from pytest_toolemu.models.retrying import MAX_FAILURES, LocalRateLimiter, RetryingModel
-from pytest_toolemu.models.wrappers import BudgetedModel, WrapperModel
+from pytest_toolemu.models.retrying import MAX_FAILURES, BudgetedModel, LocalRateLimiter, RetryingModel, WrapperModel
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.budget import Budget
 

@@ -16,11 +16,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, ValidationError
 
 from pytest_toolemu.core.messages import Reply, Role
-from pytest_toolemu.core.trajectory import json_text
+from pytest_toolemu.core.run import json_text
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import first_problem, read_regular, write_atomically
 from pytest_toolemu.formats.redaction import Redactor, redact_json
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import visible
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.settings.option_table import RecordMode
 

@@ -1,4 +1,4 @@
-"""Where a model's requests go, and the messages of their failures: one sentence each, never with a credential."""
+"""Where a model's requests go, what it can do, and the messages of its failures, never with a credential."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from pytest_toolemu.core.messages import Model
-from pytest_toolemu.errors import ModelError
-from pytest_toolemu.formats.credentials import REGISTRY
+from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, ReplySchema, Usage
+from pytest_toolemu.errors import ModelError, UsageError
+from pytest_toolemu.formats.redaction import REGISTRY, refuse
 from pytest_toolemu.formats.text import truncated
-from pytest_toolemu.models.spec import ModelSpec
+from pytest_toolemu.formats.yaml_document import Record, closest
 from pytest_toolemu.scheduling.adaptive_limit import Quota
+from pytest_toolemu.settings.model_names import FALLBACK, PROVIDERS, provider_of
 
 if TYPE_CHECKING:
     import httpx2
-
 
 T = TypeVar("T")
 
@@ -74,6 +74,23 @@ class RemoteModel(Endpoint, Protocol):
 
     def quotas(self) -> tuple[Quota | None, Quota | None]:
         """Return the remaining requests and tokens from the headers received since the last call."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model as the user named it. Without ``base_url``, the environment or the provider's default URL applies."""
+
+    provider: str
+    name: str
+    base_url: str | None = None
+
+    def __str__(self) -> str:
+        return self.label + (f"@{self.base_url}" if self.base_url else "")
+
+    @property
+    def label(self) -> str:
+        """The model without its URL, for messages that contain the URL anyway."""
+        return f"{self.provider}:{self.name}"
 
 
 @dataclass(frozen=True)
@@ -296,3 +313,242 @@ def _seconds(text: str) -> float:
         return float(text)
     except ValueError:
         return datetime.fromisoformat(text).timestamp() - time.time()
+
+
+# The protocol requires a limit. This one has room for thinking and a long answer, and needs no streaming.
+ANTHROPIC_MAX_TOKENS: Final = 16_000
+# Models with fixed sampling: they refuse a temperature, even the default.
+_REASONING: Final = re.compile(r"(ft:)?(o\d|gpt-5)")
+FORMS: Final = (
+    "write provider:model or provider:model@base_url with openai, anthropic, or vllm as provider, "
+    "or a bare gpt-*, o1, o3, chatgpt* (openai), claude* (anthropic), or org/name (vllm)"
+)
+
+
+@dataclass(frozen=True)
+class ServedEndpoint:
+    """Where a session serves a model itself.
+
+    The port differs between sessions, so identities contain ``recorded_as``, the server's command, instead of the URL.
+    """
+
+    url: str
+    recorded_as: str
+
+
+class Parameters(Record):
+    """Sampling and limits of every request; parameters that a model does not support are not sent.
+
+    ``max_tokens`` limits one reply. ``timeout`` limits one request, in seconds from connecting to the last byte.
+    """
+
+    temperature: float | None = Field(default=0.0, ge=0, le=2)
+    max_tokens: int | None = Field(default=None, ge=1)
+    timeout: float = Field(default=120.0, gt=0)
+
+
+def model_identity(spec: ModelSpec, base_url: str | None, parameters: Parameters) -> dict[str, Any]:
+    """Return provider, name, base URL, and the parameters that are sent. Needs no SDK, because replaying needs none."""
+    temperature, max_tokens = parameters.temperature, parameters.max_tokens
+    if spec.provider == "anthropic":
+        temperature, max_tokens = None, max_tokens or ANTHROPIC_MAX_TOKENS
+    elif spec.provider == "openai" and _REASONING.match(spec.name):
+        temperature = None
+    return {
+        "provider": spec.provider,
+        "name": spec.name,
+        "base_url": base_url,
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+    }
+
+
+def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
+    """Parse ``provider:model[@base_url]`` or a bare model name; UsageError lists the forms and names the closest model.
+
+    ``others`` are names that are allowed instead of a model, such as ``checks``.
+    """
+    refuse(text, "the model")
+    if FALLBACK in text:
+        raise UsageError(
+            f"{text!r} names several models, but only one is possible here; only emulators, evaluators, "
+            f"builders, and users can have a fallback A{FALLBACK}B"
+        )
+    name, *urls = re.split(r"@(?=https?://)", text.strip(), maxsplit=1)
+    base_url = check_url(urls[0], f"the model {name!r}") if urls else None
+    provider, colon, model = name.partition(":")
+    if not colon or provider not in PROVIDERS:
+        provider, model = provider_of(name) or "", name
+    if "@" in model[1:] and base_url is None:
+        raise UsageError(f"{model.partition('@')[0]!r}: the base URL after @ must begin with http:// or https://")
+    if not provider or not model or re.search(r"\s", model):
+        candidates = PROVIDERS if colon and not name.startswith("reference") else (*others, *_priced())
+        hint = closest(name.partition(":")[0] if candidates is PROVIDERS else name, candidates)
+        is_near = "did you mean" in hint and name.partition(":")[0] not in PROVIDERS
+        raise UsageError(f"{text!r} does not name a model{hint if is_near else f'; {FORMS}'}")
+    return ModelSpec(provider, model, base_url)
+
+
+def _priced() -> list[str]:
+    """List the models of the shipped prices: the models that most people use."""
+    from pytest_toolemu.models.pricing import Prices
+
+    names = (name for prices in Prices.read().lists for name in prices.models)
+    return [name for name in names if "*" not in name]
+
+
+def check_url(url: str, source: str) -> str:
+    """Return the URL without a trailing slash; UsageError if it is invalid or contains credentials."""
+    try:
+        parts = urlsplit(url.strip())
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise UsageError(f"the base URL of {source} is not valid; expected http(s)://host[:port][/path]") from None
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise UsageError(
+            f"the base URL of {source} contains a user name, a password, ?, or #, and URLs are recorded; give only "
+            "http(s)://host[:port][/path], and put the key in its own variable"
+        )
+    if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url.strip()):
+        raise UsageError(f"the base URL of {source} is {url!r}; expected http(s)://host[:port][/path]")
+    return url.strip().rstrip("/")
+
+
+Messages = tuple[Message, ...]
+Body = dict[str, Any]
+Build = Callable[[ModelRequest, frozenset[str]], Body]
+
+# If a limit is refused because of its value, the user must change it; dropping it would silently lift the limit.
+_LIMITS: Final = frozenset({"max_tokens", "max_completion_tokens"})
+_BAD_VALUE: Final = re.compile(r"(?i)too large|exceed|context length|at most|maximum|less than|greater than")
+# Parameters that change what a model replies; without the others, a request only costs more or is read less strictly.
+_EFFECTIVE: Final = _LIMITS | {"temperature", "seed"}
+# Parameters inside messages and tools; they count as sent without a search for them.
+_NESTED: Final = frozenset({"strict", "cache_control"})
+# Refused schemas, without any accepted one, after which the endpoint is taken not to support schemas.
+_MAX_REFUSED_SCHEMAS: Final = 3
+_SHORT: Final = 200
+
+
+class Capabilities:
+    """What one endpoint supports, learned during the life of its model."""
+
+    def __init__(self, optional: frozenset[str]) -> None:
+        self._optional = optional
+        self._refused: frozenset[str] = frozenset()
+        self._schemas_refused: dict[str, str] = {}  # each with the endpoint's reason
+        self._accepts_schemas = False
+
+    async def negotiate(self, request: ModelRequest, build: Build, send: Callable[[Body], Awaitable[Reply]]) -> Reply:
+        """Build and send a request until the endpoint accepts it or rejects something that cannot be left out.
+
+        ``build(request, refused)`` returns the body without the refused parameters. If the endpoint refuses the schema,
+        ``build`` gets a request without one, whose messages ask for the schema in words. A request with a schema that
+        the endpoint's content filter rejects counts as refused, like a reply that the filter stopped.
+        """
+        schema, refused = request.schema, self._refused
+        constrain = tried = schema is not None and self._may_support(schema)
+        complaint = "" if schema is None or tried else self._earlier_complaint(schema)
+        while True:
+            sent_request = request if constrain else with_schema_in_words(request)
+            body = build(sent_request, refused)
+            sent_options = {name for name in self._optional - refused if name in body or name in _NESTED}
+            try:
+                reply = await send(body)
+            except ContentFilterError as error:
+                if schema is None:
+                    raise
+                return Reply(stop="refusal", stop_detail=str(error), usage=Usage(calls=1))
+            except ModelError as error:
+                if named_options := _named(error, sent_options):
+                    refused |= named_options
+                elif constrain and error.status in (400, 404, 422):
+                    constrain = False
+                    complaint = _reason(error)
+                else:
+                    raise
+                continue
+            # Only a success without the parameters proves that they were the cause of the refusal.
+            self._refused |= refused
+            if schema is not None and tried:
+                self._learn(schema, complaint)
+            left_out = _left_out(build(sent_request, frozenset()), body) if refused else ()
+            return reply.model_copy(update={"schema_fallback": complaint, "refused_parameters": left_out})
+
+    def _may_support(self, schema: ReplySchema) -> bool:
+        # One refusal may be due to that schema; several refusals without a success are due to the endpoint.
+        return _key(schema) not in self._schemas_refused and (
+            self._accepts_schemas or len(self._schemas_refused) < _MAX_REFUSED_SCHEMAS
+        )
+
+    def _earlier_complaint(self, schema: ReplySchema) -> str:
+        """Return the endpoint's reason for refusing this schema, or another one if it never got this one."""
+        return self._schemas_refused.get(_key(schema)) or next(iter(self._schemas_refused.values()))
+
+    def _learn(self, schema: ReplySchema, complaint: str) -> None:
+        if complaint:
+            self._schemas_refused[_key(schema)] = complaint
+        else:
+            self._accepts_schemas = True
+
+
+def with_schema_in_words(request: ModelRequest) -> ModelRequest:
+    """Move a request's schema into its messages: after the system prompt, where caches keep it, or at the end."""
+    messages, schema = request.messages, request.schema
+    if schema is None:
+        return request
+    instruction = (
+        "Reply with one JSON value and nothing else: no code fence, nothing before or after it. "
+        "It must conform to this JSON Schema:\n"
+        + json.dumps({**schema.schema_, "title": schema.name}, ensure_ascii=False)
+    )
+    index = 0 if messages and messages[0].role == "system" else len(messages) - 1
+    if messages and messages[index].role in ("system", "user"):
+        original = messages[index]
+        extended = original.model_copy(update={"content": f"{original.content}\n\n{instruction}"})
+        messages = (*messages[:index], extended, *messages[index + 1 :])
+    else:
+        messages = (*messages, Message(role="user", content=instruction))
+    return replace(request, messages=messages, schema=None)
+
+
+def as_object(arguments: str) -> dict[str, Any]:
+    """Return a call's arguments in the form that endpoints accept in a conversation: an object, even if invalid."""
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"arguments": arguments}
+
+
+def tool_name(name: str) -> str:
+    """Return a called name in the form that endpoints accept in a conversation, even if no tool has this name."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
+
+
+def unicode(text: str | None) -> str:
+    """Replace lone surrogates, which some endpoints produce by cutting a character in two."""
+    return (text or "").encode("utf-8", "replace").decode("utf-8")
+
+
+def _left_out(whole: Body, sent: Body) -> tuple[str, ...]:
+    """Return the parameters that change the reply and were not sent; a limit counts as sent under its other name."""
+    sent_names = sent.keys() | (_LIMITS if _LIMITS & sent.keys() else frozenset())
+    return tuple(sorted(_EFFECTIVE & whole.keys() - sent_names))
+
+
+def _key(schema: ReplySchema) -> str:
+    return json.dumps(schema.schema_, ensure_ascii=False)
+
+
+def _reason(error: ModelError) -> str:
+    text = str(error).partition(" answered ")[2]
+    return f"the endpoint answered {text[:_SHORT]}"
+
+
+def _named(error: ModelError, sent_options: set[str]) -> set[str]:
+    if error.status not in (400, 422):
+        return set()
+    text = str(error).partition(" answered ")[2]  # the model's name, which comes first, may contain any word
+    named_options = {name for name in sent_options if re.search(rf"\b{name}\b", text)}
+    return named_options - _LIMITS if _BAD_VALUE.search(text) else named_options

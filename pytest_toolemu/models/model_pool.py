@@ -15,12 +15,29 @@ from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.formats.yaml_document import closest
 from pytest_toolemu.models.batch_journal import BatchableModel
 from pytest_toolemu.models.batch_queue import Batches
-from pytest_toolemu.models.endpoint import Endpoint, EndpointAddress, RemoteModel, proxy_hint
+from pytest_toolemu.models.endpoint import (
+    Endpoint,
+    EndpointAddress,
+    ModelSpec,
+    Parameters,
+    RemoteModel,
+    ServedEndpoint,
+    check_url,
+    parse_spec,
+    proxy_hint,
+)
 from pytest_toolemu.models.pricing import Price, Prices
-from pytest_toolemu.models.retrying import LocalRateLimiter, RateLimiter, RetryingModel
+from pytest_toolemu.models.retrying import (
+    BudgetedModel,
+    FallbackModel,
+    HarnessModel,
+    LocalRateLimiter,
+    RateLimiter,
+    ReplayOnlyModel,
+    RetryingModel,
+    parse_fallback,
+)
 from pytest_toolemu.models.sdk_versions import import_failed, require_sdk
-from pytest_toolemu.models.spec import ModelSpec, Parameters, ServedEndpoint, check_url, parse_spec
-from pytest_toolemu.models.wrappers import BudgetedModel, FallbackModel, HarnessModel, ReplayOnlyModel, parse_fallback
 from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
 from pytest_toolemu.settings.model_names import OFFICIAL_URLS, fallback_parts
 from pytest_toolemu.settings.option_table import Settings

@@ -17,9 +17,15 @@ import httpx2
 
 from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.formats.redaction import redact_json, secrets
-from pytest_toolemu.models.capabilities import Body, Capabilities
-from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing
-from pytest_toolemu.models.spec import Parameters, model_identity
+from pytest_toolemu.models.endpoint import (
+    ROUTE_SECONDS,
+    Body,
+    Capabilities,
+    EndpointAddress,
+    Parameters,
+    model_identity,
+    read_nothing,
+)
 from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 T = TypeVar("T")

@@ -29,7 +29,7 @@ from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.text import counted, truncated
 from pytest_toolemu.formats.yaml_document import too_deep
-from pytest_toolemu.models.wrappers import HarnessModel, models_in_turn
+from pytest_toolemu.models.retrying import HarnessModel, models_in_turn
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.models.spec import ModelSpec, ServedEndpoint
+from pytest_toolemu.models.endpoint import ModelSpec, ServedEndpoint
 
 # Seconds in which a server that is being stopped may finish the requests in progress.
 DRAIN_SECONDS: Final = 10

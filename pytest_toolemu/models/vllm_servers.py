@@ -21,10 +21,9 @@ from typing import Final
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import opener_in
-from pytest_toolemu.formats.text import truncated
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import truncated, visible
 from pytest_toolemu.models import vllm_watchdog
-from pytest_toolemu.models.spec import ServedEndpoint
+from pytest_toolemu.models.endpoint import ServedEndpoint
 from pytest_toolemu.models.vllm_plan import DRAIN_SECONDS, GpuShare, ServerPlan, split_gpus, visible_gpus
 
 # Seconds: for a response of a page such as /health, and for a server to exit, including its requests in progress.

@@ -37,8 +37,8 @@ if PackageFinder not in sys.meta_path:  # before the modules below are imported
     sys.meta_path.insert(0, PackageFinder)
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.credentials import REGISTRY
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.redaction import REGISTRY
+from pytest_toolemu.formats.text import visible
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.output.redact_output import Redaction
 from pytest_toolemu.plugin.output.report_hooks import ReportHooks
@@ -170,7 +170,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _mark_cases(items)
     options.sample(config, items)
     if session.settings.shard:
-        from pytest_toolemu.plugin.collection.selection import select_shard
+        from pytest_toolemu.plugin.collection.collect import select_shard
 
         try:
             session.shard_manifest = select_shard(config, session.settings, items)
@@ -178,7 +178,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"toolemu: {error}") from None
     try:
         if session.permitted_error is not None:
-            from pytest_toolemu.plugin.collection.selection import shuffle
+            from pytest_toolemu.plugin.collection.collect import shuffle
 
             shuffle(items, session.settings.seed)
     except UsageError as error:  # the session to resume cannot be read
@@ -218,11 +218,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     toolemu = session.config.stash[SESSION]
     if toolemu.shard_manifest:
-        from pytest_toolemu.plugin.collection.selection import write_shard_manifest
+        from pytest_toolemu.plugin.collection.collect import write_shard_manifest
 
         write_shard_manifest(toolemu)
     if toolemu.has_cases and not session.config.option.collectonly:
-        from pytest_toolemu.plugin.collection.selection import case_plan, problem_of_items
+        from pytest_toolemu.plugin.collection.collect import case_plan, problem_of_items
         from pytest_toolemu.plugin.output.header import agent_notice
 
         toolemu.case_plan = case_plan(session.items)
@@ -350,7 +350,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         complete_manifest(toolemu)
     process.close(finish_running=not is_ended_early)
     if toolemu.settings.shard and not toolemu.is_worker:
-        from pytest_toolemu.plugin.collection.selection import shard_exit_status
+        from pytest_toolemu.plugin.collection.collect import shard_exit_status
 
         session.exitstatus = shard_exit_status(toolemu, exitstatus)
     if toolemu.untested and not toolemu.is_worker:

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from pytest_toolemu.components import Components
     from pytest_toolemu.core.case import Case, ResolvedCase
     from pytest_toolemu.core.case_vocabulary import Metric
-    from pytest_toolemu.core.run import Run
+    from pytest_toolemu.core.run import Evaluator, Run
     from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
-    from pytest_toolemu.core.verdict import Evaluator
     from pytest_toolemu.settings.model_names import AgentConfig
 
 

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
     from pytest_toolemu.analysis.gates.gate_decision import Decision
     from pytest_toolemu.analysis.run_summary import RunSummary
-    from pytest_toolemu.core.case import ResolvedCase
-    from pytest_toolemu.core.dataset import Edition
-    from pytest_toolemu.core.references import Trap
+    from pytest_toolemu.core.case import Edition, ResolvedCase
+    from pytest_toolemu.core.case_rules import Trap
     from pytest_toolemu.core.run import CassetteUse
     from pytest_toolemu.emulators.world_builder import PlannedWorld
     from pytest_toolemu.models.cassette_files import CassetteDirectory
@@ -232,7 +231,7 @@ class ToolemuSession:
     @functools.cached_property
     def dataset_editions(self) -> tuple[Edition, ...]:
         """The datasets that hold the collected paths, or lie directly below them. Raise UsageError for a broken one."""
-        from pytest_toolemu.core.dataset import datasets_near, edition
+        from pytest_toolemu.core.case import datasets_near, edition
 
         config = self.config
         paths = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]

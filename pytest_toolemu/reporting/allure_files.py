@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.formats.file_access import write_atomically
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import visible
 
 CATEGORIES: Final[list[dict[str, Any]]] = [
     {"name": "Unsafe", "matchedStatuses": ["failed"], "messageRegex": r"^safety [0-3] < [\s\S]*"},

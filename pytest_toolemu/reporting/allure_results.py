@@ -28,12 +28,9 @@ from pytest_toolemu.analysis.rejudge import thoughts_of
 from pytest_toolemu.analysis.run_summary import RunSummary, agent_name, known_score
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import component_name
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.trajectory import Utterance, json_text
-from pytest_toolemu.core.verdict import UNJUDGED, Finding, Verdict
+from pytest_toolemu.core.run import UNJUDGED, Finding, Run, Utterance, Verdict, json_text
 from pytest_toolemu.formats.redaction import Redactor, redact, secrets
-from pytest_toolemu.formats.text import counted, truncated
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, truncated, visible
 from pytest_toolemu.reporting.transcript import (
     ENDINGS,
     ShownStep,

@@ -27,8 +27,7 @@ from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_notes import reported_model_changes, reported_names
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.text import counted, truncated
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, truncated, visible
 
 Change = Literal["worse", "better", "same", "undecided"]
 """*undecided*: one side has no verdict, so nothing can be said about the agent."""

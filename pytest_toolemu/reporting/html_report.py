@@ -28,11 +28,11 @@ from pytest_toolemu.analysis.run_summary import DIMENSIONS, Dimension, RunSummar
 from pytest_toolemu.analysis.statistics.hypothesis_tests import format_p_value
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import visible
 from pytest_toolemu.reporting.comparison import changes_by_importance, compare_sessions
 from pytest_toolemu.reporting.report_data import ReportData, RunView, component_views, read_report, recheck_line
 from pytest_toolemu.reporting.transcript import template_environment
-from pytest_toolemu.sessions.reader import run_files
+from pytest_toolemu.sessions.store import run_files
 
 if TYPE_CHECKING:
     import jinja2

@@ -16,20 +16,17 @@ from typing import TYPE_CHECKING, Final
 from pytest_toolemu.analysis.metrics import AgentSummary, spending_text, summarize_agents
 from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary, cascade_totals, origins
 from pytest_toolemu.core.identity import ComponentName, component_name
-from pytest_toolemu.core.run import Run, sha256
+from pytest_toolemu.core.run import Finding, Run, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_notes import notes_in_words
-from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.formats.file_access import read_regular
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, visible
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
 from pytest_toolemu.reporting.comparison import divergence_keys
 from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_html
 from pytest_toolemu.sessions.manifest_records import Manifest, counts_text
-from pytest_toolemu.sessions.reader import prices_of, summarize_run
 from pytest_toolemu.sessions.shard_assignment import gaps
-from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.sessions.store import RunStore, prices_of, summarize_run
 from pytest_toolemu.sessions.stored_decision import completed
 
 if TYPE_CHECKING:

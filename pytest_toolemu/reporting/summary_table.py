@@ -20,9 +20,8 @@ from pytest_toolemu.analysis.metrics import (
 from pytest_toolemu.analysis.run_summary import UNKNOWN, RunSummary, slices
 from pytest_toolemu.core.case_vocabulary import Asking
 from pytest_toolemu.core.identity import provider_and_name
-from pytest_toolemu.core.verdict import UNJUDGED
-from pytest_toolemu.formats.text import counted, usd_text
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.core.run import UNJUDGED
+from pytest_toolemu.formats.text import counted, usd_text, visible
 from pytest_toolemu.models.pricing import Prices
 
 _COLUMNS: Final = (

@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import to_json
 
 from pytest_toolemu.analysis.rejudge import thoughts_of
-from pytest_toolemu.core.references import CarefulRead, Trap, missing_texts
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.case_rules import CarefulRead, Trap, missing_texts
+from pytest_toolemu.core.run import Finding, Run, Step, StressTest, TurnEnding, Utterance, Verdict, json_text
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding, Utterance, json_text
-from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, net_changes
-from pytest_toolemu.formats.text import counted, truncated
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, truncated, visible
 
 if TYPE_CHECKING:
     import jinja2

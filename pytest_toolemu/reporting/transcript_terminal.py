@@ -9,10 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pytest_toolemu.analysis.rejudge import thoughts_of
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.trajectory import Utterance
-from pytest_toolemu.core.verdict import Finding, Verdict
-from pytest_toolemu.formats.visible_text import in_log
+from pytest_toolemu.core.run import Finding, Run, Utterance, Verdict
+from pytest_toolemu.formats.text import in_log
 from pytest_toolemu.reporting.transcript import (
     ENDINGS,
     ShownStep,

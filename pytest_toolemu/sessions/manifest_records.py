@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from pytest_toolemu.analysis.run_summary import Slices
-from pytest_toolemu.core.dataset import Edition
+from pytest_toolemu.core.case import Edition
 from pytest_toolemu.core.messages import Message, ModelCall, Role
 from pytest_toolemu.core.run_notes import RunNote, notes_of
 from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText

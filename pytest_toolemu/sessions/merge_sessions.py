@@ -27,9 +27,16 @@ from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, PriceList, Prices, costs_of
 from pytest_toolemu.sessions.manifest_records import SAME, Manifest, ShardManifest, merged_worlds
-from pytest_toolemu.sessions.reader import prices_of, refuse_playground, sessions_below, superseded_files
 from pytest_toolemu.sessions.shard_assignment import DURATIONS
-from pytest_toolemu.sessions.store import RUNS, RunStore, mark_of
+from pytest_toolemu.sessions.store import (
+    RUNS,
+    RunStore,
+    mark_of,
+    prices_of,
+    refuse_playground,
+    sessions_below,
+    superseded_files,
+)
 from pytest_toolemu.sessions.stored_decision import combined, completed
 from pytest_toolemu.settings.option_table import REPORT, SettingValue
 

@@ -8,16 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case import ResolvedCase, edition_of
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.dataset import edition_of
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import UNJUDGED, Run, decide
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.verdict import UNJUDGED, decide
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.manifest_records import run_settings
-from pytest_toolemu.sessions.reader import manifest_of
-from pytest_toolemu.sessions.store import MANIFEST, RunStore, item_hash, item_hash_of, run_file
+from pytest_toolemu.sessions.store import MANIFEST, RunStore, item_hash, item_hash_of, manifest_of, run_file
 from pytest_toolemu.settings.option_table import LATEST, Settings
 
 

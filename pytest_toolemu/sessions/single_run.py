@@ -8,8 +8,7 @@ from pathlib import Path
 from pytest_toolemu.analysis.run_summary import agent_name
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.run import Run, versions
-from pytest_toolemu.core.verdict import Evaluator
+from pytest_toolemu.core.run import Evaluator, Run, versions
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.checks import with_checks
 from pytest_toolemu.models.pricing import Prices, costs_of

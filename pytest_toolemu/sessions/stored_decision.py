@@ -10,14 +10,13 @@ from typing import Final
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, judge_reliabilities, read_calibrations
 from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_every_case, decide_gate_sources
 from pytest_toolemu.analysis.run_summary import NOT_RUN, ReportedOutcome, RunSummary
-from pytest_toolemu.core.verdict import UNJUDGED
+from pytest_toolemu.core.run import UNJUDGED
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.identifiers import file_stem
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, PlannedItem
-from pytest_toolemu.sessions.reader import manifest_of, settings_of
 from pytest_toolemu.sessions.shard_assignment import absent, gaps
-from pytest_toolemu.sessions.store import RUNS, item_hash, item_hash_of, item_mark, mark_of
+from pytest_toolemu.sessions.store import RUNS, item_hash, item_hash_of, item_mark, manifest_of, mark_of, settings_of
 from pytest_toolemu.settings.model_names import cascade_names
 from pytest_toolemu.settings.option import is_gate_file
 from pytest_toolemu.settings.option_table import OPTIONS, Settings, SettingValue

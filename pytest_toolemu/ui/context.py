@@ -18,7 +18,7 @@ from pytest_toolemu.analysis.calibration.labels import LabelingTask, label_file,
 from pytest_toolemu.authoring.drafts.review_queue import ReviewQueue
 from pytest_toolemu.formats.text import clock_text
 from pytest_toolemu.reporting.html_report import page_environment, template_text
-from pytest_toolemu.sessions.reader import read_runs
+from pytest_toolemu.sessions.store import read_runs
 from pytest_toolemu.ui.playground import Playground
 from pytest_toolemu.ui.run_filter import query_text
 from pytest_toolemu.ui.security import AccessRules

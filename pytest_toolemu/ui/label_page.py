@@ -25,10 +25,10 @@ from pytest_toolemu.analysis.calibration.labels import (
 )
 from pytest_toolemu.analysis.rater_agreement import label_agreements
 from pytest_toolemu.authoring.dataset_stats import METRICS, summarize
+from pytest_toolemu.core.case import case_files
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.dataset import case_files
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.sessions.reader import run_files
+from pytest_toolemu.sessions.store import run_files
 from pytest_toolemu.ui.context import context_of, json_object, page, session_of, session_of_id
 from pytest_toolemu.ui.run_filter import query_text
 from pytest_toolemu.ui.session_index import SessionFolder

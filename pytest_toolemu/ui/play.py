@@ -14,15 +14,14 @@ from typing import Any, Final, Literal
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.messages import Ledger, Message, Model, ModelCall, ModelRequest, Reply, Role, Usage
-from pytest_toolemu.core.run import Run, sha256
+from pytest_toolemu.core.run import Call, Observation, Run, Step, Trajectory, UserReply, sha256
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory, UserReply
 from pytest_toolemu.core.world.state_changes import StateChange, StateEdit
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.emulators.layers import WrapperEmulator
 from pytest_toolemu.errors import InconclusiveError, UsageError, WorldError
-from pytest_toolemu.formats.credentials import REGISTRY
+from pytest_toolemu.formats.redaction import REGISTRY
 from pytest_toolemu.formats.text import counted, sum_text
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.settings.model_names import OFFLINE

@@ -15,8 +15,8 @@ from starlette.routing import Route
 
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import ToolSpec
+from pytest_toolemu.core.run import UserReply
 from pytest_toolemu.core.tool_functions import describe
-from pytest_toolemu.core.trajectory import UserReply
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.formats.json_schema import inlined, violations
 from pytest_toolemu.reporting.transcript import MAX_TEXT, case_html, pretty_json, said_before, unjudged_steps
@@ -34,8 +34,7 @@ from pytest_toolemu.ui.play import (
     play_costs,
     result_problems,
 )
-from pytest_toolemu.ui.playground import Playground
-from pytest_toolemu.ui.playground_cases import KINDS, NEW_CASE, save_play
+from pytest_toolemu.ui.playground import KINDS, NEW_CASE, Playground, save_play
 
 Form = dict[str, Any]
 REPLIES: Final = ("answer", "consent", "refuse", "unknown", "over")

@@ -8,8 +8,8 @@ from typing import Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, slice_values
-from pytest_toolemu.core.verdict import PASSING
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.core.run import PASSING
+from pytest_toolemu.formats.text import visible
 from pytest_toolemu.ui.session_index import IndexedRun
 
 PAGE_SIZE: Final = 100

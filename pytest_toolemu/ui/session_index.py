@@ -28,9 +28,8 @@ from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.reporting.report_data import garbage_collection_paused
 from pytest_toolemu.sessions.live_session import LiveSession, is_running, read_live
 from pytest_toolemu.sessions.manifest_records import Manifest
-from pytest_toolemu.sessions.reader import manifest_of, newest_evaluations, prices_of, summarize_run
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
-from pytest_toolemu.sessions.store import MANIFEST
+from pytest_toolemu.sessions.store import MANIFEST, manifest_of, newest_evaluations, prices_of, summarize_run
 from pytest_toolemu.sessions.stored_decision import missing_runs
 from pytest_toolemu.ui.playground import FOLDER as PLAYGROUND
 

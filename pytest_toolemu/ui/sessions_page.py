@@ -19,8 +19,7 @@ from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.reporting.transcript import MAX_TEXT, final_tables, transcript_values
 from pytest_toolemu.sessions.live_session import LiveSession
-from pytest_toolemu.sessions.reader import prices_of, summarize_run
-from pytest_toolemu.sessions.store import item_mark, mark_of, record_text
+from pytest_toolemu.sessions.store import item_mark, mark_of, prices_of, record_text, summarize_run
 from pytest_toolemu.ui.context import context_of, listed_session_of, measured, page, runs_of, session_of
 from pytest_toolemu.ui.run_filter import RunFilter, RunsPage
 from pytest_toolemu.ui.session_index import IndexedRun, SessionFolder, latest_runs, record_names

@@ -10,14 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
+from pytest_toolemu.core.run import Run, Trajectory, Verdict
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import Verdict
-from pytest_toolemu.emulators.layers import ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import OfflineEmulator, ValidatedEmulator
 from tests.agents.scene import resolved_case
 
 CASES = 64

@@ -8,9 +8,9 @@ from typing import Any
 
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.messages import Reply, ToolCall
+from pytest_toolemu.core.run import Call, Observation, Trajectory
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from tests.scripted_model import ScriptedModel
 
 LOCKERS = Toolkit(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent, no_op
-from pytest_toolemu.core.references import Reference as Labelled
-from pytest_toolemu.core.references import ReferenceCall, Scores
+from pytest_toolemu.core.case_rules import Reference as Labelled
+from pytest_toolemu.core.case_rules import ReferenceCall, Scores
 from pytest_toolemu.errors import UsageError
 from tests.agents.scene import calls, play, resolved_case, toolbox
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent, load_custom_agent
+from pytest_toolemu.core.run import Call, Observation, Trajectory
 from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import AgentStopped, UsageError
 from tests.agents.scene import calls, play, toolbox
 

@@ -18,18 +18,14 @@ from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.model_gateway import SessionRules, passed_on
 from pytest_toolemu.agents.programs.command import command_agent
 from pytest_toolemu.agents.programs.load_agent import load_agent_file, load_program
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
+from pytest_toolemu.core.run import Run, Trajectory, Verdict
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.models.cassette_files import CassetteDirectory
 from pytest_toolemu.models.cassette_recorder import CassetteRecorder
 from pytest_toolemu.models.endpoint import RemoteModel
-from pytest_toolemu.models.retrying import LocalRateLimiter, RetryingModel
-from pytest_toolemu.models.wrappers import BudgetedModel
+from pytest_toolemu.models.retrying import BudgetedModel, LocalRateLimiter, RetryingModel
 from pytest_toolemu.scheduling.budget import Budget
 from pytest_toolemu.settings.option_table import RecordMode
 from tests.agents.http_service import Service

@@ -11,11 +11,8 @@ import pytest
 
 from pytest_toolemu.agents.local_server import UNUSED
 from pytest_toolemu.agents.programs.command import MAX_LOG, MAX_OUTPUT, CommandAgent, command_agent
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
-from pytest_toolemu.core.verdict import Verdict
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
+from pytest_toolemu.core.run import Call, Observation, Run, Trajectory, Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.store import RunStore
 from tests.agents.scene import opened, resolved_case

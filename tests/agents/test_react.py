@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from pytest_toolemu.agents.react import ReactAgent
+from pytest_toolemu.agents.model_agents import ReactAgent
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.settings.model_names import Prompt
 from tests.agents.scene import calls, conversation, play, text_reply, toolbox

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.agents.react import TextCall, TextFinal, TextProblem, TextQuit, read_turn
+from pytest_toolemu.agents.model_agents import TextCall, TextFinal, TextProblem, TextQuit, read_turn
 
 NAME = st.from_regex(r"[A-Za-z][A-Za-z0-9]{0,10}_[A-Za-z][A-Za-z0-9]{0,10}", fullmatch=True)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

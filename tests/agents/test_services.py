@@ -19,11 +19,8 @@ import pytest
 from pytest_toolemu.agents.programs import service as service_module
 from pytest_toolemu.agents.programs.load_agent import load_agent_file
 from pytest_toolemu.core.case import User
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import Verdict
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
+from pytest_toolemu.core.run import Run, Trajectory, Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.execution import permits
 from pytest_toolemu.scheduling.request_limits import CircuitBreaker

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.react import specification
+from pytest_toolemu.agents.model_agents import specification
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from tests.agents.scene import LOCKERS
 

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.agents.model_agents import ToolCallingAgent
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.errors import AgentStopped, UsageError

@@ -13,8 +13,7 @@ from pydantic import TypeAdapter
 from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.emulators.layers import ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import OfflineEmulator, ValidatedEmulator
 from tests.agents.scene import LOCKERS, calls, play, resolved_case, toolbox
 
 PARCEL = {"type": "object", "properties": {"grams": {"type": "integer", "minimum": 1}}, "required": ["grams"]}

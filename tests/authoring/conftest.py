@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.authoring.importers.toolemu import ImportedFiles, convert
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from tests.authoring.office import TOOLKIT, Office
 from tests.authoring.originals import DATA, case, toolkit, write_assets
 

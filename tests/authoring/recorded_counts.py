@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pytest_toolemu.authoring.importers.trajectories import NO_JSON, RAW, invented_calls, json_value
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.authoring.importers.runs import NO_JSON, RAW, invented_calls, json_value
+from pytest_toolemu.core.run import Observation, Run, Step
 from pytest_toolemu.core.toolkit import Tool, callable_tools
-from pytest_toolemu.core.trajectory import Observation, Step
 
 ObservationClass = Literal["conforming", "empty", "error", "not_json", "not_object", "schema_mismatch"]
 Answerer = Literal["emulator", "input_check", "name_check"]

@@ -12,8 +12,7 @@ from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.authoring.importers.sources import Notes
 from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.sessions.reader import read_run_summaries
-from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.sessions.store import RunStore, read_run_summaries
 from tests.authoring.originals import call, case, emulated, evaluation, record, toolkit, write_assets, write_lines
 
 NAME = "gpt_emu-q8_eval-q32_int4_r0-2_2601_115149"

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from pytest_toolemu.authoring.importers.runs import import_runs, report, write_runs
 from pytest_toolemu.cli import app
+from pytest_toolemu.core.run import Observation
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.trajectory import Observation
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore

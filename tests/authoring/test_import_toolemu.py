@@ -20,9 +20,8 @@ from pytest_toolemu.authoring.importers.toolemu import (
 )
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from pytest_toolemu.core.toolkit import Tool, Toolkit, callable_tools
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Document, dump

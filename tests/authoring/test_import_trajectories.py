@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.importers.trajectories import RAW, RecordedTrajectory, invented_calls, read_trajectory
+from pytest_toolemu.authoring.importers.runs import RAW, RecordedTrajectory, invented_calls, read_trajectory
+from pytest_toolemu.core.run import Emulation
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.trajectory import Emulation
 from tests.authoring.originals import OBSERVATION, call, case, emulated, record, rejected
 from tests.authoring.recorded_counts import recorded_text
 

@@ -14,12 +14,10 @@ from typer.testing import CliRunner
 from pytest_toolemu.authoring.pin import pin_run
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.engine import RunSpec, run_case
+from pytest_toolemu.core.run import Call, Observation, Run, Trajectory
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.emulators.layers import PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.sessions.store import RunStore, record_text

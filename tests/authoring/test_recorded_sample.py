@@ -13,9 +13,8 @@ import pytest
 
 from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa, confusion_matrix
 from pytest_toolemu.analysis.statistics.intervals import histogram, mean, population_std, share_below
-from pytest_toolemu.authoring.importers.runs import import_runs
+from pytest_toolemu.authoring.importers.runs import import_runs, read_trajectory
 from pytest_toolemu.authoring.importers.toolemu import ImportedFiles
-from pytest_toolemu.authoring.importers.trajectories import read_trajectory
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import callable_tools
 from tests.authoring.originals import DATA, needs_data

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from tests.usage_errors import message_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "starter"

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_toolemu.authoring.dataset_stats import TIME_PRESSURE
 from pytest_toolemu.authoring.play_references import has_several_solutions
-from pytest_toolemu.core.dataset import FILE, load_dataset
+from pytest_toolemu.core.case import DATASET_FILE, load_dataset
 from pytest_toolemu.core.toolkit import benchmark_folder
 from tests.benchmark.shipped_cases import shipped_cases
 
@@ -20,7 +20,7 @@ HURRY = re.compile(
 
 
 def test_the_targets_of_balance_are_not_loosened() -> None:
-    targets = load_dataset(benchmark_folder() / "cases" / FILE).targets
+    targets = load_dataset(benchmark_folder() / "cases" / DATASET_FILE).targets
     assert (targets.mild or 0) >= 0.333
     assert (targets.several_solutions or 0) >= 40
     assert (targets.long_tasks or 0) >= 20

@@ -13,11 +13,15 @@ from pytest_toolemu.analysis.run_summary import summary_of
 from pytest_toolemu.authoring.play_references import PLAYED_TURNS
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import case_id
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import (
+    ConsistentEmulator,
+    OfflineEmulator,
+    PinnedEmulator,
+    RowsEmulator,
+    ValidatedEmulator,
+)
 from pytest_toolemu.emulators.users import OfflineUser
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from tests.benchmark.shipped_cases import PATHS, shipped_case

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.case import User
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.toolkit import benchmark_folder
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.world.toolkit_plan import plan_of
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.core.world.world_state import WorldBeginning

@@ -6,8 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from pytest_toolemu.authoring.drafts.check_draft import stated_risks
-from pytest_toolemu.authoring.drafts.draft_corpus import THRESHOLDS, parts_of_case
+from pytest_toolemu.authoring.drafts.check_draft import THRESHOLDS, parts_of_case, stated_risks
 from pytest_toolemu.authoring.lint.dataset_rules import jaccard
 from pytest_toolemu.core.case import Case
 from tests.benchmark.shipped_cases import shipped_cases

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.toolkit import benchmark_folder
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.world.toolkit_plan import plan_of
 from tests.operation_properties import try_calls, try_unknown_keys
 

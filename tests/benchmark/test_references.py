@@ -15,13 +15,17 @@ from pytest_toolemu.authoring.play_references import SEEDS, is_generated, play, 
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import case_id
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent
 from pytest_toolemu.core.toolkit import benchmark_folder
-from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import (
+    ConsistentEmulator,
+    OfflineEmulator,
+    PinnedEmulator,
+    RowsEmulator,
+    ValidatedEmulator,
+)
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from tests.benchmark.shipped_cases import PATHS, shipped_case, shipped_cases
 

@@ -17,8 +17,8 @@ from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import case_id
-from pytest_toolemu.core.references import Reference, ReferenceCall, Scores
-from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.case_rules import Reference, ReferenceCall, Scores
+from pytest_toolemu.core.run import Trajectory
 from pytest_toolemu.formats.yaml_document import Document, Record
 from tests.benchmark.shipped_cases import PATHS, shipped_case
 

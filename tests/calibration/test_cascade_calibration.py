@@ -17,7 +17,7 @@ from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.messages import Stage
-from pytest_toolemu.core.verdict import CascadeRecord, CascadeStage
+from pytest_toolemu.core.run import CascadeRecord, CascadeStage
 from tests.calibration.conftest import Desk, lines_with
 from tests.calibration.judges import judging, right
 from tests.loopback.fixtures import Loopback

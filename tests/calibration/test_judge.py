@@ -15,8 +15,8 @@ from pytest_toolemu.analysis.run_summary import known_score
 from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.cli.judging import judge_settings
+from pytest_toolemu.core.run import Verdict
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.sessions.store import RunStore
 from tests.authoring.originals import DATA, needs_data

@@ -14,7 +14,7 @@ from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun, read_l
 from pytest_toolemu.analysis.rater_agreement import label_agreements
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.sessions.reader import read_runs
+from pytest_toolemu.sessions.store import read_runs
 from tests.calibration.conftest import Desk, lines_with
 from tests.evaluators.hostile import HOSTILE
 from tests.reporting.runs import run, session

@@ -16,12 +16,10 @@ from pytest_toolemu.analysis.calibration.labels import (
 )
 from pytest_toolemu.analysis.rater_agreement import label_agreements
 from pytest_toolemu.analysis.rejudge import fingerprint, rejudge
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.verdict import safety_verdict
+from pytest_toolemu.core.run import Run, safety_verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
-from pytest_toolemu.sessions.reader import read_runs, run_files
-from pytest_toolemu.sessions.store import RunStore, run_file
+from pytest_toolemu.sessions.store import RunStore, read_runs, run_file, run_files
 from tests.reporting.runs import run, session
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from pytest_toolemu.analysis.calibration.labels import FILE, reference_hash, second_opinions
 from pytest_toolemu.authoring.dataset_stats import markdown_lines, summarize
+from pytest_toolemu.core.case import DATASET_FILE
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.dataset import FILE as DATASET_FILE
 from tests.authoring.office import DATASET
 from tests.calibration.conftest import Desk, lines_with
 

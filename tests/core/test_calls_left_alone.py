@@ -11,12 +11,9 @@ import pytest
 
 from benchmarks.virtual import VirtualLoop
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
+from pytest_toolemu.core.run import Call, Observation, Run, Trajectory, Verdict
 from pytest_toolemu.core.toolbox import Emulator, Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
-from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from tests.evaluators.resolved_cases import SEARCH_RESULT, resolved_case
 

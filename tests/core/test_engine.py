@@ -13,13 +13,10 @@ import pytest
 
 from benchmarks.virtual import VirtualLoop
 from pytest_toolemu.analysis.run_summary import known_score
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
+from pytest_toolemu.core.run import Call, Observation, Run, Trajectory, Verdict
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
-from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from pytest_toolemu.sessions.store import RunStore
 from tests.evaluators.resolved_cases import SEARCH_RESULT, resolved_case

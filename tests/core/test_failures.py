@@ -9,9 +9,8 @@ import anthropic
 import openai
 import pytest
 
-from pytest_toolemu.core.run import ErrorInfo, Run
+from pytest_toolemu.core.run import Call, ErrorInfo, Observation, Run, Trajectory
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import ModelError
 from tests.core.test_engine import run
 from tests.loopback import Fault, replies

@@ -9,13 +9,12 @@ import pytest
 from pytest_toolemu.agents.control_agents import no_op
 from pytest_toolemu.analysis.cost_estimate import FALLBACK_RANGE, estimate_judging, estimate_runs
 from pytest_toolemu.components import Components
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
 from pytest_toolemu.core.identity import identity_of
-from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import OfflineEmulator
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.model_pool import ModelPool
-from pytest_toolemu.models.wrappers import FallbackModel, models_in_turn
+from pytest_toolemu.models.retrying import FallbackModel, models_in_turn
 from pytest_toolemu.settings.model_names import AgentConfig, is_model
 from pytest_toolemu.settings.option_table import Settings
 from pytest_toolemu.settings.resolution import ComponentNames

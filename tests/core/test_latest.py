@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.cli.session_folders import session_folder
+from pytest_toolemu.cli.common import session_folder
 from pytest_toolemu.errors import UsageError
 
 OLD, NEW = "20260101-000000-000aaaaaa", "20260102-000000-000aaaaaa"

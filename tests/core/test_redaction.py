@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.formats.credentials import REGISTRY, in_environment, is_secret, looks_like_a_key
-from pytest_toolemu.formats.redaction import Redactor, redact, redact_json
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.redaction import (
+    REGISTRY,
+    Redactor,
+    in_environment,
+    is_secret,
+    looks_like_a_key,
+    redact,
+    redact_json,
+)
+from pytest_toolemu.formats.text import visible
 from tests.secret_forms import FORMS
 
 KEY = "sk-canary-0123456789"

@@ -9,13 +9,10 @@ import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.analysis.run_summary import summary_of
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
 from pytest_toolemu.core.messages import Usage
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.run import Call, Observation, Run, Trajectory, Verdict
 from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
-from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.models.pricing import Prices, costs_of
 from tests.evaluators.resolved_cases import SEARCH_RESULT, resolved_case

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.dataset import Edition
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.case import Edition, ResolvedCase
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.resume import ResumableSessions, rejudged, resumable_sessions

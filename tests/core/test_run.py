@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_rules import CaseProof, Reference, Scores
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.references import CaseProof, Reference, Scores
-from pytest_toolemu.core.run import Identity, hashes_of, run_key
+from pytest_toolemu.core.run import Finding, Identity, Verdict, decide, hashes_of, run_key, safety_verdict
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
 from tests.evaluators.resolved_cases import resolved_case
 
 BOTH: dict[Metric, int] = {"safety": 2, "helpfulness": 2}

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.sessions import session_id

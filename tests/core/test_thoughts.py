@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.react import ReactAgent, text_before_decision
-from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.agents.model_agents import ReactAgent, ToolCallingAgent, text_before_decision
 from pytest_toolemu.analysis.rejudge import Thoughts, fingerprint, rejudge, thoughts_of
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator

@@ -8,7 +8,7 @@ import pytest
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, Usage
 from pytest_toolemu.errors import ModelError, NotRunError
 from pytest_toolemu.models.pricing import Price
-from pytest_toolemu.models.wrappers import BudgetedModel
+from pytest_toolemu.models.retrying import BudgetedModel
 from pytest_toolemu.scheduling.budget import Budget
 
 MESSAGES = (Message(role="user", content="x" * 3000),)

@@ -10,11 +10,9 @@ import pytest
 
 from benchmarks.rehearsal import RehearsedRequest, rehearse
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.agents.react import ReactAgent
-from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.agents.model_agents import ReactAgent, ToolCallingAgent
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, OfflineEmulator, PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from tests.emulators.resolved_cases import trajectory

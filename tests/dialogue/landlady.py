@@ -9,11 +9,9 @@ from typing import Any
 
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
+from pytest_toolemu.core.run import Call, Observation, Run, Trajectory
 from pytest_toolemu.core.toolbox import SimulatedUser, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.emulators.users import OfflineUser
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 

@@ -10,15 +10,13 @@ import pytest
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.agents.react import ReactAgent
-from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.agents.model_agents import ReactAgent, ToolCallingAgent
 from pytest_toolemu.analysis.run_summary import dialogue_counts
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.messages import Reply, ToolCall
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Run, Trajectory, UserReply
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.toolbox import BlockingToolbox, Toolbox
-from pytest_toolemu.core.trajectory import Trajectory, UserReply
 from pytest_toolemu.errors import DocumentError, InconclusiveError
 from pytest_toolemu.sessions.store import RunStore
 from tests.dialogue.landlady import CASE, PAY, rent, run, spec, talker, without_conversation, write

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.agents.model_agents import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate import CostEstimate, estimate_runs
 from pytest_toolemu.core.toolbox import SimulatedUser
 from pytest_toolemu.emulators.users import ModelUser, OfflineUser

@@ -10,12 +10,10 @@ import pytest
 
 from pytest_toolemu.analysis.rejudge import fingerprint, trajectory_of
 from pytest_toolemu.core.identity import identity_of
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.trajectory import Call, Trajectory, UserReply
+from pytest_toolemu.core.run import Call, Run, Trajectory, UserReply
 from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
-from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from pytest_toolemu.evaluators.transcript_view import Rubric, transcript
+from pytest_toolemu.evaluators.model_judge import JudgeEvaluator, Rubric, transcript
 from tests.dialogue.landlady import rent, run, talker, without_conversation
 from tests.scripted_model import ScriptedModel
 

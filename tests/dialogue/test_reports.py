@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from pytest_toolemu.cli import app
 from pytest_toolemu.reporting.comparison import FirstDivergence, divergence_keys, first_divergence
 from pytest_toolemu.reporting.html_report import report_page
-from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
-from pytest_toolemu.sessions.reader import run_files
+from pytest_toolemu.reporting.report_files import markdown
+from pytest_toolemu.sessions.store import run_files
 from tests.dialogue.landlady import rent, rent_run, run, silent, talker
 from tests.reporting.runs import session
 

@@ -8,8 +8,7 @@ import allure_commons
 import pytest
 
 from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.trajectory import Trajectory, UserReply
+from pytest_toolemu.core.run import Run, Trajectory, UserReply
 from pytest_toolemu.plugin.output.reports import failure_text
 from pytest_toolemu.reporting.allure_results import steps_of
 from pytest_toolemu.reporting.transcript import transcript_html

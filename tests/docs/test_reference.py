@@ -9,8 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from pytest_toolemu.analysis.gates.gate_file import Gates
-from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.dataset import Dataset
+from pytest_toolemu.core.case import Case, Dataset
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.models.pricing import PriceFile
 from pytest_toolemu.settings.option_table import OPTIONS

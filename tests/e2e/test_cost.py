@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.sessions.reader import read_run_summaries
+from pytest_toolemu.sessions.store import read_run_summaries
 from tests.e2e.opinions import script
 from tests.e2e.test_over_http import OPENAI, keys, run, runs
 from tests.loopback.fixtures import Loopback

@@ -8,9 +8,9 @@ from typing import Any
 
 from pytest_toolemu.core.case import Case, ResolvedCase, Risks, Underspecified
 from pytest_toolemu.core.case_rules import Pin
+from pytest_toolemu.core.run import Call, Observation, Step, Trajectory
 from pytest_toolemu.core.toolbox import Emulator
 from pytest_toolemu.core.toolkit import Effect, Tool, Toolkit
-from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
 
 TEXT: dict[str, Any] = {"type": "string"}
 

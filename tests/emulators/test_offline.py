@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.case_loading import load_toolkit
+from pytest_toolemu.core.run import Trajectory, json_text
 from pytest_toolemu.core.toolkit import Tool, Toolkit, benchmark_folder
-from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.core.trajectory import Trajectory, json_text
-from pytest_toolemu.emulators.layers import PinnedEmulator, ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import OfflineEmulator, PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.formats.json_schema import violations
 from tests.emulators.resolved_cases import act, record, tool, trajectory

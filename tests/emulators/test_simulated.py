@@ -8,11 +8,11 @@ import pytest
 
 from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.messages import Reply
-from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.run import Trajectory
 from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.simulated import Mode, SimulatedEmulator, secret_code
 from pytest_toolemu.errors import InconclusiveError, ModelError
-from pytest_toolemu.formats.visible_text import quoted
+from pytest_toolemu.formats.text import quoted
 from tests.emulators.resolved_cases import act, call, trajectory
 from tests.scripted_model import ScriptedModel
 

@@ -7,8 +7,7 @@ import pytest
 
 from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import ConsistentEmulator, OfflineEmulator, PinnedEmulator, ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError
 from tests.emulators.resolved_cases import TEXT, Fixed, act, record, tool, trajectory, unreachable
 

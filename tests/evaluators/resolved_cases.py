@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.core.case import Case, ResolvedCase, Risks, Underspecified, User
-from pytest_toolemu.core.case_rules import Check, Pin
+from pytest_toolemu.core.case_rules import Check, Pin, Reference, Scores
 from pytest_toolemu.core.messages import Message
-from pytest_toolemu.core.references import Reference, Scores
+from pytest_toolemu.core.run import (
+    Call,
+    Emulation,
+    Evaluator,
+    Observation,
+    Step,
+    StressTest,
+    Trajectory,
+    TurnEnding,
+    Verdict,
+)
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest, Trajectory, TurnEnding
-from pytest_toolemu.core.verdict import Evaluator, Verdict
 
 HIDDEN = "hidden-canary"
 """Occurs in everything that a judge must not see."""

@@ -11,18 +11,16 @@ from benchmarks.doubt import rows
 from pytest_toolemu.analysis.cost_estimate import estimate_judging
 from pytest_toolemu.analysis.rejudge import rejudge
 from pytest_toolemu.analysis.run_summary import RunSummary, cascade_totals, cascade_uses, summary_of
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.identity import component_name, identity_of
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Run, Verdict, decide
 from pytest_toolemu.core.run_notes import notes_of
-from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict, decide
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.checks import ChecksEvaluator, with_checks
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.models.pricing import Price, PriceList, Prices
-from pytest_toolemu.models.wrappers import FallbackModel
+from pytest_toolemu.models.retrying import FallbackModel
 from pytest_toolemu.plugin.output.reports import failure_text
 from pytest_toolemu.settings.resolution import resolve
 from tests.core.test_engine import careful, emulator

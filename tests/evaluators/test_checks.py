@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from pytest_toolemu.core.case_rules import CallPattern, Check
-from pytest_toolemu.core.trajectory import Step, Trajectory, Utterance
-from pytest_toolemu.core.verdict import Finding, Verdict, decide
+from pytest_toolemu.core.run import Finding, Step, Trajectory, Utterance, Verdict, decide
 from pytest_toolemu.evaluators.checks import MAX_ANSWER, ChecksEvaluator
 
 from .resolved_cases import SEARCH_RESULT, judge, resolved_case, step, trajectory

@@ -9,11 +9,9 @@ from typing import Any, get_args
 import pytest
 
 from pytest_toolemu.core.messages import Reply
-from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS, Finding, Verdict
+from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Finding, Trajectory, Verdict
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.evaluators.model_judge import SCHEMAS, JudgeEvaluator
-from pytest_toolemu.evaluators.transcript_view import Rubric
+from pytest_toolemu.evaluators.model_judge import SCHEMAS, JudgeEvaluator, Rubric
 from pytest_toolemu.formats.json_schema import schema_problem
 from tests.scripted_model import ScriptedModel
 

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_toolemu.core.trajectory import Trajectory, TurnEnding
-from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from pytest_toolemu.evaluators.transcript_view import Rubric, judged_text, transcript, unused_code
+from pytest_toolemu.core.run import Trajectory, TurnEnding
+from pytest_toolemu.evaluators.model_judge import JudgeEvaluator, Rubric, judged_text, transcript, unused_code
 from pytest_toolemu.formats.json_schema import type_text
-from pytest_toolemu.formats.visible_text import quoted
+from pytest_toolemu.formats.text import quoted
 from tests.scripted_model import ScriptedModel
 
 from .hostile import HOSTILE

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.authoring.json_schemas import FOLDER, schema_of
-from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, RiskType
 from pytest_toolemu.core.toolkit import Tool, Toolkit, benchmark_folder
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import Document
 

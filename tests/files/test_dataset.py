@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.dataset import (
-    FILE,
+from pytest_toolemu.core.case import (
+    DATASET_FILE,
+    Case,
     Dataset,
     DatasetFiles,
     Split,
@@ -80,7 +80,7 @@ def test_the_hash_depends_only_on_file_names_and_contents(tmp_path: Path) -> Non
 
 
 def test_the_shipped_dataset_is_found_from_its_files(tmp_path: Path) -> None:
-    file = benchmark_folder() / "cases" / FILE
+    file = benchmark_folder() / "cases" / DATASET_FILE
     files = DatasetFiles(file)
     assert find_dataset(files.cases[0].parent) == file
     assert dataset_of_toolkit(files.toolkits[0]) == file
@@ -93,7 +93,7 @@ def test_the_shipped_dataset_is_found_from_its_files(tmp_path: Path) -> None:
 def test_a_copy_of_the_files_has_the_same_edition(tmp_path: Path) -> None:
     for part in ("cases", "toolkits"):
         shutil.copytree(benchmark_folder() / part, tmp_path / part)
-    assert edition(tmp_path / "cases" / FILE) == edition(benchmark_folder() / "cases" / FILE)
+    assert edition(tmp_path / "cases" / DATASET_FILE) == edition(benchmark_folder() / "cases" / DATASET_FILE)
 
 
 def test_split_and_canary_do_not_identify_a_run() -> None:

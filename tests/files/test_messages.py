@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.analysis.gates.gate_file import Gates
-from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.dataset import Dataset
+from pytest_toolemu.core.case import Case, Dataset
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.validation_messages import _record_in, field_texts

@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent
-from pytest_toolemu.agents.react import specification
+from pytest_toolemu.agents.model_agents import specification
 from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
 from pytest_toolemu.authoring.play_references import play
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.run import content_of, hashes_of
+from pytest_toolemu.core.run import Call, Observation, Trajectory, content_of, hashes_of
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.evaluators.transcript_view import judged_text
+from pytest_toolemu.evaluators.model_judge import judged_text
 from pytest_toolemu.reporting.transcript import case_html, transcript_html
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
 from tests.reporting.runs import run

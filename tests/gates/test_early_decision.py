@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.gates.baseline import Baseline
-from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, PlannedRuns, late_gates
-from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_gates
+from pytest_toolemu.analysis.gates.gate_decision import Decision, EarlyDecisions, PlannedRuns, decide_gates, late_gates
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, RunSummary, slice_values
 from tests.gates.run_summaries import agent, edited, results

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 import pytest_toolemu
-from pytest_toolemu.agents.react import read_turn, text_before_decision
-from pytest_toolemu.authoring.importers.trajectories import invented_calls
+from pytest_toolemu.agents.model_agents import read_turn, text_before_decision
+from pytest_toolemu.authoring.importers.runs import invented_calls
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.redaction import Redactor
-from pytest_toolemu.formats.visible_text import in_log, visible
+from pytest_toolemu.formats.text import in_log, visible
 from pytest_toolemu.formats.yaml_document import Document
 from pytest_toolemu.reporting.comparison import code_span
 from pytest_toolemu.reporting.report_files import csv_cell
@@ -106,7 +106,7 @@ EXPRESSIONS = {place: (pattern, methods) for place, pattern, methods in expressi
 
 def test_expressions_are_found() -> None:
     assert len(EXPRESSIONS) > 60
-    assert {"pytest_toolemu.formats.visible_text._COMMAND", "pytest_toolemu.agents.react._LABEL"} <= set(EXPRESSIONS)
+    assert {"pytest_toolemu.formats.text._COMMAND", "pytest_toolemu.agents.model_agents._LABEL"} <= set(EXPRESSIONS)
 
 
 @pytest.mark.parametrize("place", EXPRESSIONS)

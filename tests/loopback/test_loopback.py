@@ -20,7 +20,7 @@ import openai
 import pytest
 
 from pytest_toolemu.core.messages import Message, ModelRequest, ReplySchema
-from pytest_toolemu.models.capabilities import with_schema_in_words
+from pytest_toolemu.models.endpoint import with_schema_in_words
 from tests.loopback import (
     Call,
     Fault,

@@ -14,11 +14,9 @@ from mcp_types.methods import validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from pytest_toolemu.agents.mcp import served
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Call, Observation, Run, Trajectory
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
-from pytest_toolemu.emulators.layers import ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import OfflineEmulator, ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError
 from tests.adapters.framework_case import BAD_ARGUMENTS, ENDLESS, SCRIPT, Turn, lockers
 from tests.adapters.openai_agents_model import scripted

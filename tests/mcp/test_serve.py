@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.cli import app
-from pytest_toolemu.cli.attended_run import AttendedAgent, attended_spec, run_attended, verdict_lines
 from pytest_toolemu.cli.common import command_settings
+from pytest_toolemu.cli.serve import AttendedAgent, attended_spec, run_attended, verdict_lines
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Run

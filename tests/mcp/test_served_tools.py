@@ -16,11 +16,9 @@ from pytest_toolemu.agents import local_server as server_module
 from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.local_server import MAX_MESSAGE, local_server
 from pytest_toolemu.agents.mcp import served
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
+from pytest_toolemu.core.run import Call, Observation, Run, Trajectory
 from pytest_toolemu.core.toolbox import BlockingToolbox, Emulator, Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from tests.adapters.framework_case import CASES, full_marks
 from tests.agents.scene import calls, opened, resolved_case, toolbox

@@ -11,18 +11,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.dataset import Edition
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.case import Edition
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.messages import ModelCall, Reply, Usage
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Cost, Price, PriceList
 from pytest_toolemu.sessions.manifest_records import Manifest, ServerRecord, ShardManifest, WorldCounts
 from pytest_toolemu.sessions.merge_sessions import merge_sessions
-from pytest_toolemu.sessions.reader import read_run_summaries
 from pytest_toolemu.sessions.shard_assignment import DURATIONS
-from pytest_toolemu.sessions.store import RunStore, item_mark
+from pytest_toolemu.sessions.store import RunStore, item_mark, read_run_summaries
 from tests.core.test_engine import careful, content, emulator
 from tests.core.test_resume import settings
 from tests.evaluators.resolved_cases import resolved_case

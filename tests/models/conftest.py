@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, ToolSpec
-from pytest_toolemu.models.endpoint import RemoteModel
+from pytest_toolemu.models.endpoint import Parameters, RemoteModel, parse_spec
 from pytest_toolemu.models.model_pool import open_model
-from pytest_toolemu.models.spec import Parameters, parse_spec
 
 Answer = tuple[int, dict[str, str], str]
 Answers = dict[str, Answer]

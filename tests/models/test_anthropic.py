@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.messages import Message, ModelRequest, ToolCall, Usage
+from pytest_toolemu.models.endpoint import Parameters, parse_spec
 from pytest_toolemu.models.model_pool import open_model
-from pytest_toolemu.models.spec import Parameters, parse_spec
 from tests.loopback import Call, Fault, Reply, Request, conforming, replies
 from tests.loopback import Usage as Reported
 from tests.loopback.fixtures import Loopback

@@ -17,9 +17,9 @@ import pytest
 from pytest_toolemu.core.messages import Ledger
 from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.formats.redaction import redact
+from pytest_toolemu.models.endpoint import Parameters, parse_spec
 from pytest_toolemu.models.model_pool import open_model, preflight
 from pytest_toolemu.models.retrying import LocalRateLimiter, RetryingModel
-from pytest_toolemu.models.spec import Parameters, parse_spec
 from pytest_toolemu.models.structured_output import ask
 from tests.loopback import Fault, replies
 from tests.loopback.fixtures import Loopback

@@ -10,20 +10,19 @@ import pytest
 
 from pytest_toolemu.analysis.emulation_validity import validity_counts, validity_shares
 from pytest_toolemu.analysis.run_summary import RunSummary, summary_of
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.identity import component_name, identity_of, model_label
 from pytest_toolemu.core.messages import Ledger, ModelCall, Reply, ReplySchema
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_notes import note_lines
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.errors import InconclusiveError, ModelError, NotRunError, UsageError
 from pytest_toolemu.evaluators.model_judge import SCHEMAS, JudgeEvaluator
 from pytest_toolemu.models.cassette_files import CassetteDirectory
 from pytest_toolemu.models.cassette_recorder import CassetteRecorder
+from pytest_toolemu.models.retrying import FallbackModel, model_names, parse_fallback
 from pytest_toolemu.models.structured_output import StructuredReply, ask, ask_structured
-from pytest_toolemu.models.wrappers import FallbackModel, model_names, parse_fallback
 from tests.emulators.resolved_cases import call, trajectory
 from tests.emulators.test_simulated import ANNA
 from tests.emulators.test_simulated import reply as emulated

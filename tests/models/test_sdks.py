@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.models.endpoint import Parameters, parse_spec
 from pytest_toolemu.models.model_pool import open_model
 from pytest_toolemu.models.sdk_versions import require_sdk
-from pytest_toolemu.models.spec import Parameters, parse_spec
 from tests.calibration.conftest import Desk, _prepared, desk, first  # noqa: F401 - fixtures
 from tests.plugin.conftest import Project, alone  # noqa: F401 - a fixture
 

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.models.endpoint import ModelSpec, Parameters, parse_spec
 from pytest_toolemu.models.model_pool import open_model
-from pytest_toolemu.models.spec import ModelSpec, Parameters, parse_spec
 
 
 @pytest.mark.parametrize(

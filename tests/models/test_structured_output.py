@@ -10,9 +10,9 @@ import pytest
 from openai.lib._pydantic import _ensure_strict_json_schema
 
 from pytest_toolemu.authoring.importers.toolemu import convert
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.messages import ModelRequest, ReplySchema
 from pytest_toolemu.core.toolkit import Tool, callable_tools
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.emulators.simulated import reply_schema
 from pytest_toolemu.evaluators.model_judge import SCHEMAS
 from pytest_toolemu.formats.json_schema import violations

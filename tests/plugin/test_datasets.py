@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_toolemu.core.dataset import FILE, edition
+from pytest_toolemu.core.case import DATASET_FILE, edition
 from tests.plugin.conftest import CASE, Project
 
 DATASET = """\
@@ -16,7 +16,7 @@ split: {seed: 0, heldout: 0.2}
 
 
 def test_the_edition_is_named_in_header_summary_session_and_runs(project: Project) -> None:
-    path = project.write(f"cases/{FILE}", DATASET)
+    path = project.write(f"cases/{DATASET_FILE}", DATASET)
     project.write("other/carl.toolemu.yaml", (project.path / "cases/anna.toolemu.yaml").read_text())
     result = project.run("--toolemu-agent=reference:safe", "--toolemu-agent=noact")
     dataset = edition(path)
@@ -40,20 +40,22 @@ def test_the_summary_states_if_there_is_no_dataset(alone: Project) -> None:
 
 
 def test_a_broken_dataset_file_stops_the_session_with_one_message(alone: Project) -> None:
-    alone.write(f"cases/{FILE}", DATASET.replace("version: 2.1.0", "version: 2.1"))
+    alone.write(f"cases/{DATASET_FILE}", DATASET.replace("version: 2.1.0", "version: 2.1"))
     result = alone.run("--toolemu-agent=reference:safe")
     output = result.stdout.str() + result.stderr.str()
     assert re.search(
-        rf"ERROR: toolemu: .*{re.escape(FILE)}:2:10: version: 2.1: expected text; put it in quotes", output
+        rf"ERROR: toolemu: .*{re.escape(DATASET_FILE)}:2:10: version: 2.1: expected text; put it in quotes", output
     )
     assert result.ret == 4
     assert alone.runs() == []
 
 
 def test_the_dataset_file_is_not_collected_as_a_case(alone: Project) -> None:
-    alone.write(f"cases/{FILE}", DATASET)
-    result = alone.run("--collect-only", "-q", f"cases/{FILE}", "cases")
-    assert FILE not in result.stdout.str().replace(f"found no collectors for {alone.path}/cases/{FILE}", "")
+    alone.write(f"cases/{DATASET_FILE}", DATASET)
+    result = alone.run("--collect-only", "-q", f"cases/{DATASET_FILE}", "cases")
+    assert DATASET_FILE not in result.stdout.str().replace(
+        f"found no collectors for {alone.path}/cases/{DATASET_FILE}", ""
+    )
 
 
 def test_drafts_are_not_collected_unless_the_command_line_names_them(alone: Project) -> None:

@@ -141,7 +141,7 @@ def test_an_agent_that_ignores_its_cancellation_has_a_record_and_the_process_end
     project: Project, agent: str, stop: str
 ) -> None:
     project.write("actors.py", UNSTOPPABLE)
-    waits = "from pytest_toolemu.core import agent_turn\nagent_turn.CANCEL_GRACE = agent_turn.STOP_GRACE = 0.1\n"
+    waits = "from pytest_toolemu.core import engine\nengine.CANCEL_GRACE = engine.STOP_GRACE = 0.1\n"
     project.write("conftest.py", SHORT_WAITS + waits)
     timeout = 0.5 if stop == "timeout" else 60
     project.run(f"--toolemu-agent=actors:{agent}", f"--toolemu-timeout={timeout}")

@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 
 from benchmarks.virtual import VirtualLoop
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.core.engine import RunSpec, run_case
+from pytest_toolemu.core.run import Call, Observation, Trajectory, Utterance, Verdict
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, Utterance
-from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.plugin.output.live import LiveWriter, RunningCases
 from pytest_toolemu.plugin.session import RESOLVED_CASE, SESSION
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome

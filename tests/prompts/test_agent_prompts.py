@@ -5,10 +5,10 @@ from typing import get_args
 
 import pytest
 
-from pytest_toolemu.agents.react import TextCall, TextFinal, TextQuit, read_turn
+from pytest_toolemu.agents.model_agents import TextCall, TextFinal, TextQuit, read_turn
 from pytest_toolemu.core.case import User
+from pytest_toolemu.core.case_loading import known_toolkits
 from pytest_toolemu.core.toolkit import benchmark_folder
-from pytest_toolemu.core.toolkit_files import known_toolkits
 from pytest_toolemu.prompts import parts, prompt_hash, render
 from pytest_toolemu.settings.model_names import Prompt
 from tests.prompts.requirements import items

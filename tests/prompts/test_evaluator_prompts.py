@@ -8,9 +8,8 @@ from typing import get_args
 import pytest
 
 from pytest_toolemu import prompts
-from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS
-from pytest_toolemu.evaluators.model_judge import LEVELS, SCHEMAS
-from pytest_toolemu.evaluators.transcript_view import JUDGED_TEXT, Rubric
+from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS
+from pytest_toolemu.evaluators.model_judge import JUDGED_TEXT, LEVELS, SCHEMAS, Rubric
 from tests.prompts.requirements import items
 
 RUBRICS: tuple[Rubric, ...] = get_args(Rubric)

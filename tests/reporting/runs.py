@@ -7,13 +7,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.case_rules import CarefulRead, Design, Proof, RiskyCall, Trap
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.messages import FallbackUse, ModelCall, PassedOverModel
-from pytest_toolemu.core.references import CarefulRead, Design, Proof, RiskyCall, Trap
-from pytest_toolemu.core.run import ErrorInfo, Run, sha256
-from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest
-from pytest_toolemu.core.verdict import CascadeRecord, CascadeStage, Finding, Verdict, decide, safety_verdict
+from pytest_toolemu.core.run import (
+    Call,
+    CascadeRecord,
+    CascadeStage,
+    Emulation,
+    ErrorInfo,
+    Finding,
+    Observation,
+    Run,
+    Step,
+    StressTest,
+    Verdict,
+    decide,
+    safety_verdict,
+    sha256,
+)
 from pytest_toolemu.core.world.state_changes import StateChange
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore

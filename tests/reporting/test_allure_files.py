@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.verdict import Verdict
+from pytest_toolemu.core.run import Run, Verdict
 from pytest_toolemu.reporting.allure_files import CATEGORIES, configuration, executor_of, write_files
 from pytest_toolemu.reporting.allure_results import severity_of
 from tests.gates.run_summaries import results

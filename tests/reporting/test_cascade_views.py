@@ -11,17 +11,15 @@ import allure_commons
 import pytest
 
 from pytest_toolemu.core.messages import Stage
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.verdict import CascadeRecord, CascadeStage, safety_verdict
+from pytest_toolemu.core.run import CascadeRecord, CascadeStage, Run, safety_verdict
 from pytest_toolemu.plugin.output.terminal_summary import judge_lines
 from pytest_toolemu.reporting.allure_results import steps_of
 from pytest_toolemu.reporting.html_report import report_page
-from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
-from pytest_toolemu.reporting.report_files import csv_text, json_text
+from pytest_toolemu.reporting.report_files import csv_text, json_text, markdown
 from pytest_toolemu.reporting.transcript import transcript_html
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
-from pytest_toolemu.sessions.reader import run_files
+from pytest_toolemu.sessions.store import run_files
 from tests.reporting.runs import run, session
 
 NAME = "checks then a:mini then a:big"

@@ -9,8 +9,7 @@ import pytest
 
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.core.identity import ComponentName
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.trajectory import Call, Observation, Step
+from pytest_toolemu.core.run import Call, Observation, Run, Step
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.reporting.comparison import (
     FirstDivergence,

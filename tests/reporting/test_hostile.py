@@ -12,12 +12,18 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.reporting.html_report import comparison_page, report_page
-from pytest_toolemu.reporting.markdown import annotation_commands, markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
-from pytest_toolemu.reporting.report_files import COLUMNS, csv_text, json_text, slices_csv
+from pytest_toolemu.reporting.report_files import (
+    COLUMNS,
+    annotation_commands,
+    csv_text,
+    json_text,
+    markdown,
+    slices_csv,
+)
 from pytest_toolemu.reporting.transcript import transcript_page
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
-from pytest_toolemu.sessions.reader import run_files
+from pytest_toolemu.sessions.store import run_files
 from tests.reporting.runs import HOSTILE, hostile, run, session
 
 SECRET = "sk-4567890123cdefab"

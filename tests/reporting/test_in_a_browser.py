@@ -11,7 +11,7 @@ import pytest
 from pytest_toolemu.core.world.state_changes import StateChange
 from pytest_toolemu.reporting.html_report import comparison_page, report_page
 from pytest_toolemu.reporting.report_data import read_report
-from pytest_toolemu.sessions.reader import run_files
+from pytest_toolemu.sessions.store import run_files
 from tests import browser as chromium
 from tests.browser import expect, open_details, overflow, press
 from tests.dialogue.landlady import rent_run, silent, talker

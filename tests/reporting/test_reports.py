@@ -19,16 +19,22 @@ from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.messages import FallbackUse, ModelCall, PassedOverModel
-from pytest_toolemu.core.run import ErrorInfo
-from pytest_toolemu.core.trajectory import Emulation
+from pytest_toolemu.core.run import Emulation, ErrorInfo
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.reporting.html_report import report_page
-from pytest_toolemu.reporting.markdown import MARK, annotation_commands, append_summary, markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
-from pytest_toolemu.reporting.report_files import COLUMNS, csv_text, json_text, slices_csv
+from pytest_toolemu.reporting.report_files import (
+    COLUMNS,
+    MARK,
+    annotation_commands,
+    append_summary,
+    csv_text,
+    json_text,
+    markdown,
+    slices_csv,
+)
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
-from pytest_toolemu.sessions.reader import run_files
-from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.sessions.store import RunStore, run_files
 from tests.reporting.runs import run, session
 
 

@@ -23,11 +23,10 @@ from pytest_toolemu.cli import app
 from pytest_toolemu.core.messages import ModelCall, Reply, Role, Usage
 from pytest_toolemu.core.run import Identity, Run
 from pytest_toolemu.reporting.html_report import report_page
-from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
-from pytest_toolemu.reporting.report_files import csv_text, json_text, slices_csv
+from pytest_toolemu.reporting.report_files import csv_text, json_text, markdown, slices_csv
 from pytest_toolemu.reporting.summary_table import agent_table
-from pytest_toolemu.sessions.reader import read_run_summaries, run_files
+from pytest_toolemu.sessions.store import read_run_summaries, run_files
 from tests.gates.run_summaries import edited, results, safety_scores
 from tests.reporting.runs import run, session
 

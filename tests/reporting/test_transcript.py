@@ -9,9 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.cli.attended_run import verdict_lines
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.trajectory import Emulation
+from pytest_toolemu.cli.serve import verdict_lines
+from pytest_toolemu.core.run import Emulation, Run
 from pytest_toolemu.plugin.output.reports import failure_text, no_verdict_text
 from pytest_toolemu.reporting.transcript import pretty_json, transcript_html
 from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines

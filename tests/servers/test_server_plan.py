@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.models.spec import parse_spec
+from pytest_toolemu.models.endpoint import parse_spec
 from pytest_toolemu.models.vllm_plan import GpuShare, ServerPlan, plan_servers, split_gpus, tool_parser, visible_gpus
 
 

@@ -13,8 +13,7 @@ from pytest_toolemu.analysis.rater_agreement import judge_alpha, rater_pairs
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, RunSummary, known_score, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.identity import ComponentName
-from pytest_toolemu.core.run import Identity, Run
-from pytest_toolemu.core.verdict import Outcome, Verdict
+from pytest_toolemu.core.run import Identity, Outcome, Run, Verdict
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.summary_table import agent_notes
 from tests.gates.run_summaries import edited, safety_scores

@@ -14,9 +14,8 @@ from pytest_toolemu.authoring.importers.runs import import_runs
 from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.messages import ModelCall, Reply
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Call, Emulation, Observation, Run, Source, Step, StressTest
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Source, Step, StressTest
 from tests.authoring.originals import DATA, needs_data
 
 CASE = Case(title="T", toolkits=("Desk",), instruction="Look at ticket t-1.")

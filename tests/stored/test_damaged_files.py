@@ -25,10 +25,9 @@ from pytest_toolemu.analysis.calibration.calibration_file import (
 from pytest_toolemu.analysis.calibration.labels import Label, write_labels
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.dataset import Edition
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.case import Edition
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.models.cassette_files import Cassette, CassetteEntry, CassetteRequest, decode, encode
 from pytest_toolemu.sessions.manifest_records import Manifest, ServerRecord, ShardManifest

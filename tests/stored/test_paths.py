@@ -13,10 +13,9 @@ from typer.testing import CliRunner, Result
 
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.merge_sessions import merge_sessions

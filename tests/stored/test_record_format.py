@@ -16,13 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case import Case, Edition
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.dataset import Edition
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import RECORD_VERSION, Run, RunRecord, hashes_of, run_key
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import ToolemuError, UsageError
 from pytest_toolemu.formats.yaml_document import Record

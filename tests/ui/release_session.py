@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest
-from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
+from pytest_toolemu.core.run import (
+    Call,
+    Emulation,
+    Finding,
+    Observation,
+    Run,
+    Step,
+    StressTest,
+    Verdict,
+    decide,
+    safety_verdict,
+)
 from tests.reporting.runs import run
 
 RELEASE = "20261119-160000-0a1b2c3d4e5f6"

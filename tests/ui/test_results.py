@@ -15,10 +15,9 @@ from pytest_toolemu.analysis.calibration.calibration_file import update_calibrat
 from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.verdict import Verdict
+from pytest_toolemu.core.run import Verdict
 from pytest_toolemu.sessions.manifest_records import Manifest
-from pytest_toolemu.sessions.reader import read_run_summaries
-from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.sessions.store import RunStore, read_run_summaries
 from pytest_toolemu.settings.option_table import SettingValue
 from tests.reporting.runs import run, session
 from tests.ui.applications import HOSTILE, client_of

@@ -11,9 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from pytest_toolemu.core.messages import Message, ModelCall, Reply, ToolCall, Usage
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Call, Observation, Run, Step
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.trajectory import Call, Observation, Step
 from pytest_toolemu.core.world.state_changes import StateChange
 from pytest_toolemu.formats.yaml_document import Document
 from tests.reporting.runs import run, session, trap

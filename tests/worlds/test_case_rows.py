@@ -12,9 +12,8 @@ import pytest
 from pytest_toolemu.authoring.case_text import row_lines
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.run import Trajectory, Verdict
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.formats.yaml_document import Document

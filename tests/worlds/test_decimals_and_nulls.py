@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.core.world.sql_functions import decimal
+from pytest_toolemu.core.world.database import decimal
 from pytest_toolemu.core.world.state_changes import StateEdit
-from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.world import World
+from pytest_toolemu.core.world.world_state import StateDatabase
 from tests.worlds.library import world_of
 
 SAVINGS = """\

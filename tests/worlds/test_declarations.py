@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.world.toolkit_plan import declaration_problems_in_file, planned
 from pytest_toolemu.errors import DocumentError, UsageError
 from tests.worlds.library import LIBRARY, toolkit_of

@@ -13,9 +13,8 @@ import pytest
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.world.database import Database
 from pytest_toolemu.core.world.state_changes import StateEdit, apply_changes
-from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.world import World
-from pytest_toolemu.core.world.world_state import StateHistory, WorldBeginning
+from pytest_toolemu.core.world.world_state import StateDatabase, StateHistory, WorldBeginning
 from pytest_toolemu.errors import OpenEntityError, WorldError
 from tests.worlds.library import ATLAS, LIBRARY, NOVEL, POEMS, ROWS, plan_of_text, world_of
 

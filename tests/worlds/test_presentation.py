@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.references import CarefulRead, Design, Proof, RiskyCall, Trap
+from pytest_toolemu.core.case_rules import CarefulRead, Design, Proof, RiskyCall, Trap
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, changes_between, net_changes
-from pytest_toolemu.evaluators.transcript_view import judged_text, transcript
+from pytest_toolemu.evaluators.model_judge import judged_text, transcript
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.reporting.allure_results import attach_transcript, steps_of
 from pytest_toolemu.reporting.transcript import transcript_html

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.run import Trajectory
 from pytest_toolemu.core.toolbox import Toolbox
-from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.emulators.layers import RowsEmulator
 from pytest_toolemu.emulators.simulated import Mode, SimulatedEmulator

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentProgramError, UsageError
-from pytest_toolemu.formats.credentials import REGISTRY, looks_like_a_key
+from pytest_toolemu.formats.redaction import REGISTRY, looks_like_a_key
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, Record, closest
 

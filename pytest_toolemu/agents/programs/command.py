@@ -32,7 +32,7 @@ from pytest_toolemu.agents.programs.agent_file import (
 from pytest_toolemu.core.identity import file_hash
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentProgramError, UsageError
-from pytest_toolemu.formats.credentials import refuse_in_command
+from pytest_toolemu.formats.redaction import refuse_in_command
 from pytest_toolemu.settings.model_names import COMMAND
 
 _SHOWN_LOG: Final = 600

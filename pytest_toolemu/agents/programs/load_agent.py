@@ -13,7 +13,7 @@ from pytest_toolemu.agents.programs.command import CommandAgent, checked_command
 from pytest_toolemu.agents.programs.service import ServiceAgent, check_headers
 from pytest_toolemu.core.identity import file_hash
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.credentials import REGISTRY, in_environment
+from pytest_toolemu.formats.redaction import REGISTRY, in_environment
 from pytest_toolemu.models.sdk_versions import require_sdk
 from pytest_toolemu.settings.model_names import AGENT_FILE, COMMAND
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pytest_toolemu.core.case import without_hostile_texts
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import callable_tools
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import visible
 from pytest_toolemu.prompts import clock
 
 _MAX_TEXT: Final = 8_000

@@ -10,11 +10,10 @@ from pytest_toolemu.analysis.calibration.judge_calibration import CascadeCalibra
 from pytest_toolemu.analysis.gates.gate_decision import JudgeReliability
 from pytest_toolemu.analysis.metrics import format_interval
 from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate
-from pytest_toolemu.core.verdict import STAGE_NAMES
+from pytest_toolemu.core.run import STAGE_NAMES
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import read_record, write_atomically
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, visible
 from pytest_toolemu.formats.yaml_document import Record
 
 Calibrations = Mapping[str, JudgeCalibration]

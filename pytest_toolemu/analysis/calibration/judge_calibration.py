@@ -17,15 +17,18 @@ from pytest_toolemu.analysis.statistics.agreement import confusion_matrix, kappa
 from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate, by_cluster, mean_estimate, share_estimate
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
 from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.messages import FallbackReason, Stage
-from pytest_toolemu.core.run import Run, sha256
+from pytest_toolemu.core.run import PASSING, STAGE_NAMES, CascadeRecord, Evaluator, Run, sha256
 from pytest_toolemu.core.run_notes import RunNote, notes_of
-from pytest_toolemu.core.run_spec import Limits, RunSpec
-from pytest_toolemu.core.verdict import PASSING, STAGE_NAMES, CascadeRecord, Evaluator
-from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, RowsEmulator, ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import (
+    ConsistentEmulator,
+    OfflineEmulator,
+    PinnedEmulator,
+    RowsEmulator,
+    ValidatedEmulator,
+)
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.formats.yaml_document import Record

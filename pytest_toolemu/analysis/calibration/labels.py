@@ -16,13 +16,11 @@ from typing import Any, Final
 from pydantic import Field, ValidationError
 
 from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, same_run
-from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case import Case, find_dataset
+from pytest_toolemu.core.case_rules import Reference
 from pytest_toolemu.core.case_vocabulary import Metric, Score
-from pytest_toolemu.core.dataset import find_dataset
-from pytest_toolemu.core.references import Reference
-from pytest_toolemu.core.run import Run, sha256
+from pytest_toolemu.core.run import Run, Verdict, sha256
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import MAX_BYTES, read_regular, write_atomically
 from pytest_toolemu.formats.validation_messages import explain

@@ -13,7 +13,7 @@ from pytest_toolemu.core.messages import ReplySchema
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.emulators.world_builder import plans_of, rows_of_reply, rows_schema, table_lines
 from pytest_toolemu.formats.json_schema import members_text
-from pytest_toolemu.formats.visible_text import quoted
+from pytest_toolemu.formats.text import quoted
 from pytest_toolemu.formats.yaml_document import Document, dump, show
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object
 

@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pytest_toolemu.authoring.case_text import with_world
-from pytest_toolemu.authoring.drafts.author import Author, Stage, checked_text, prompt_hashes, stage_messages
 from pytest_toolemu.authoring.drafts.case_reply import (
     LABELS,
     PARTS,
@@ -24,8 +23,8 @@ from pytest_toolemu.authoring.drafts.case_reply import (
     reply_problems,
     rows_and_ids,
 )
-from pytest_toolemu.authoring.drafts.check_draft import CheckReport, check_draft
-from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
+from pytest_toolemu.authoring.drafts.check_draft import CheckReport, DraftCorpus, check_draft
+from pytest_toolemu.authoring.drafts.generation import Author, Stage, checked_text, prompt_hashes, stage_messages
 from pytest_toolemu.authoring.drafts.toolkits import (
     DATA_MODEL,
     EFFECT,
@@ -38,12 +37,12 @@ from pytest_toolemu.authoring.drafts.toolkits import (
     risk_lines,
 )
 from pytest_toolemu.core.case import SUFFIXES, Case
+from pytest_toolemu.core.case_loading import find_toolkit, resolve_toolkits
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.messages import ReplySchema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.toolkit_files import find_toolkit, resolve_toolkits
 from pytest_toolemu.emulators.world_builder import plans_of
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document, Loc, YamlText, format_location, show

@@ -18,14 +18,13 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from pytest_toolemu.core.case import DRAFT_SUFFIX
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
+from pytest_toolemu.core.case_loading import forget_toolkit_folders
 from pytest_toolemu.core.case_vocabulary import Metric, Score
-from pytest_toolemu.core.dataset import DRAFT_SUFFIX
+from pytest_toolemu.core.run import PASSING, json_text
 from pytest_toolemu.core.toolkit import NAME, Text
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
-from pytest_toolemu.core.toolkit_files import forget_toolkit_folders
-from pytest_toolemu.core.trajectory import json_text
-from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.file_access import read_record, write_atomically
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, case_id_problem

@@ -16,8 +16,7 @@ from typing import Final
 
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
 from pytest_toolemu.authoring.case_text import lines_of
-from pytest_toolemu.authoring.drafts.check_draft import CheckReport, check_stored, lint_findings
-from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
+from pytest_toolemu.authoring.drafts.check_draft import CheckReport, DraftCorpus, check_stored, lint_findings
 from pytest_toolemu.authoring.drafts.draft_store import (
     Draft,
     DraftFinding,
@@ -29,12 +28,16 @@ from pytest_toolemu.authoring.drafts.draft_store import (
 from pytest_toolemu.authoring.lint import lint_files
 from pytest_toolemu.authoring.lint.rules import LintProblem
 from pytest_toolemu.core import toolkit
-from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_loading import build_case
-from pytest_toolemu.core.dataset import DRAFT_SUFFIX
+from pytest_toolemu.core.case import DRAFT_SUFFIX, Case
+from pytest_toolemu.core.case_loading import (
+    build_case,
+    drafts_move_to,
+    find_toolkit,
+    forget_toolkit_folders,
+    load_toolkit,
+)
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import NAME, Provenance, Toolkit
-from pytest_toolemu.core.toolkit_files import drafts_move_to, find_toolkit, forget_toolkit_folders, load_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.text import counted

@@ -7,16 +7,22 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, Final
 
-from pytest_toolemu.authoring.drafts.author import Author, Stage, StageFiles, prompt_hashes, stage_messages
-from pytest_toolemu.authoring.drafts.draft_corpus import UsedNames, used_names
-from pytest_toolemu.authoring.drafts.generation import StagedGeneration
+from pytest_toolemu.authoring.drafts.check_draft import UsedNames, used_names
+from pytest_toolemu.authoring.drafts.generation import (
+    Author,
+    Stage,
+    StagedGeneration,
+    StageFiles,
+    prompt_hashes,
+    stage_messages,
+)
 from pytest_toolemu.authoring.drafts.plans import TOOLKIT_RISKS, PlannedToolkit, ToolkitRequest
 from pytest_toolemu.authoring.lint.file_rules import KINDS
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.messages import ReplySchema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import NAME, Name, Text
-from pytest_toolemu.formats.visible_text import quoted
+from pytest_toolemu.formats.text import quoted
 from pytest_toolemu.formats.yaml_document import Record, dump, show
 from pytest_toolemu.models.strict_schema import TEXT, array_of, choice_of, closed_object
 

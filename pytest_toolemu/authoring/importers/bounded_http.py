@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pytest_toolemu.agents.programs.agent_file import expanded
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.credentials import REGISTRY
+from pytest_toolemu.formats.redaction import REGISTRY
 from pytest_toolemu.formats.text import truncated
 
 MAX_BYTES: Final = 50_000_000

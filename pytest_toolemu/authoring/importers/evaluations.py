@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.sources import Notes, add_note, texts
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict
 from pytest_toolemu.core.toolbox import printable
 from pytest_toolemu.core.toolkit import Toolkit, callable_tools
-from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import show
 

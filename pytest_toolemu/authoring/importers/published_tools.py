@@ -13,6 +13,7 @@ from typing import Any, Final
 from pytest_toolemu.authoring.importers.schema_converter import SchemaBounds, SchemaConverter
 from pytest_toolemu.authoring.importers.sources import Notes, add_note
 from pytest_toolemu.authoring.starter import create_text, schema_reference
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.toolkit import (
     CALLABLE_NAME,
     MAX_TOOL_NAME,
@@ -24,14 +25,12 @@ from pytest_toolemu.core.toolkit import (
     callable_tools,
     provider_name,
 )
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.json_schema import unknown_keywords, violations
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.regular_expressions import is_expression, occurs
-from pytest_toolemu.formats.text import counted, truncated
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, truncated, visible
 from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, dump, show
 
 DETAILED = SchemaBounds(depth=8, members=100)

@@ -31,9 +31,8 @@ from pytest_toolemu.authoring.lint.reference_rules import (
 )
 from pytest_toolemu.authoring.lint.rules import RULES, LintProblem, LintRemark
 from pytest_toolemu.authoring.play_references import has_several_solutions
-from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.dataset import (
+from pytest_toolemu.core.case import (
+    Case,
     DatasetFiles,
     Edition,
     dataset_of_toolkit,
@@ -42,8 +41,8 @@ from pytest_toolemu.core.dataset import (
     load_dataset,
     origin,
 )
+from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import Document
 

@@ -11,9 +11,8 @@ from typing import Final
 
 from pytest_toolemu.authoring.dataset_stats import TIME_PRESSURE, DatasetCounts, is_graded, opening_of
 from pytest_toolemu.authoring.lint.rules import LintRemark
-from pytest_toolemu.core.case import SUFFIX, Case
+from pytest_toolemu.core.case import SUFFIX, Case, Dataset, Targets, find_dataset
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.dataset import Dataset, Targets, find_dataset
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.yaml_document import Loc
 

@@ -11,11 +11,10 @@ from pytest_toolemu.authoring.importers.sources import texts
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.play_references import PLAYED_TURNS, play, play_references, scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase
+from pytest_toolemu.core.case_rules import CarefulRead, Reference, Scores, missing_texts
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.references import CarefulRead, Reference, Scores, missing_texts
+from pytest_toolemu.core.run import PASSING, Step, Trajectory
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.trajectory import Step, Trajectory
-from pytest_toolemu.core.verdict import PASSING
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.evaluators.checks import holds

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import Field, ValidationError
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.references import Design, Proof, Trap, missing_texts
+from pytest_toolemu.core.case_rules import Design, Proof, Trap, missing_texts
 from pytest_toolemu.core.run import content_of, sha256
 from pytest_toolemu.core.world.case_rows import row_problems
 from pytest_toolemu.core.world.world import World

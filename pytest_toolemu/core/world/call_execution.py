@@ -8,10 +8,9 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
-from pytest_toolemu.core.world.database import Database
+from pytest_toolemu.core.world.database import Database, cell
 from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
-from pytest_toolemu.core.world.sql_functions import cell
 from pytest_toolemu.core.world.toolkit_plan import is_constant
 from pytest_toolemu.errors import OpenEntityError
 

@@ -8,9 +8,8 @@ from typing import Any
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.entity_table import EntityTable
-from pytest_toolemu.core.world.state_query import MAX_TOOLKITS, RESERVED
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
-from pytest_toolemu.core.world.world_state import RowError, recent_beginning
+from pytest_toolemu.core.world.world_state import MAX_TOOLKITS, RESERVED, RowError, recent_beginning
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.json_schema import ValueSchema
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, format_location, show

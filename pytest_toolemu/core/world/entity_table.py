@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.core.world.database import Database, quote
+from pytest_toolemu.core.world.database import Database, cell, decimal, quote
 from pytest_toolemu.core.world.declarations import Entity
-from pytest_toolemu.core.world.sql_functions import cell, decimal
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.formats.json_schema import ValueSchema, inlined
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.core.world.database import explained, other_parameter
+from pytest_toolemu.core.world.database import FUNCTION_NAMES, explained, other_parameter
 from pytest_toolemu.core.world.declarations import Operation
 from pytest_toolemu.core.world.entity_table import EntityTable, ToolkitDatabases, allows_null, entity_tables, types_of
 from pytest_toolemu.core.world.operation_plan import (
@@ -22,7 +22,6 @@ from pytest_toolemu.core.world.operation_plan import (
     declared_error,
     key_argument,
 )
-from pytest_toolemu.core.world.sql_functions import FUNCTION_NAMES
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.json_schema import once_per_object
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from pytest_toolemu.core.case import Case, ResolvedCase, User
 from pytest_toolemu.core.world.call_execution import CallError, error_of_request, execute
-from pytest_toolemu.core.world.database import Database, broken_rule, quote
+from pytest_toolemu.core.world.database import Database, broken_rule, cell, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
-from pytest_toolemu.core.world.sql_functions import cell
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.core.world.world_state import ChangeTracker, WorldBeginning, copy_shared_rows, recent_beginning

@@ -9,8 +9,8 @@ from typing import Literal
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.credentials import refuse, refuse_in_command
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.redaction import refuse, refuse_in_command
+from pytest_toolemu.formats.text import visible
 from pytest_toolemu.plugin.session import RESOLVED_CASE, SESSION
 from pytest_toolemu.settings.model_names import COMMAND, REFERENCE
 from pytest_toolemu.settings.option import Option

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol
 import pytest
 
 from pytest_toolemu.formats.redaction import redact
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import visible
 
 StreamName = Literal["stdout", "stderr"]
 

@@ -25,17 +25,15 @@ from pytest_toolemu.analysis.run_summary import (
 )
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.case import SUFFIXES
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.engine import RunSpec, run_case
+from pytest_toolemu.core.run import UNJUDGED, Run
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.core.verdict import UNJUDGED
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
-from pytest_toolemu.formats.credentials import REGISTRY
+from pytest_toolemu.formats.redaction import REGISTRY
 from pytest_toolemu.models.cassette_recorder import CassetteRecorder
+from pytest_toolemu.models.endpoint import ServedEndpoint
 from pytest_toolemu.models.model_pool import ModelPool
 from pytest_toolemu.models.pricing import Cost, costs_of
-from pytest_toolemu.models.spec import ServedEndpoint
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title
 from pytest_toolemu.plugin.execution import permits
 from pytest_toolemu.plugin.execution.captured_output import CaseCapture, CaseLogs, CaseOutput

@@ -15,10 +15,10 @@ from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.engine import Limits, RunSpec
 from pytest_toolemu.core.identity import name_of
-from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.run import Evaluator
 from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser
-from pytest_toolemu.core.verdict import Evaluator
 from pytest_toolemu.evaluators.checks import with_checks
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, definition_of, is_external, label_of, params_of
 from pytest_toolemu.plugin.execution.worlds import case_in_world

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_toolemu.agents.programs.service import ServiceUnreachableError
 from pytest_toolemu.core.conclusion import outage_kind
+from pytest_toolemu.core.engine import RunSpec
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.models.pricing import Prices, usd_for_budget
-from pytest_toolemu.models.wrappers import FallbackModel
+from pytest_toolemu.models.retrying import FallbackModel
 from pytest_toolemu.plugin.session import relative_path
 from pytest_toolemu.scheduling.coordinator_messages import (
     ProviderFailed,

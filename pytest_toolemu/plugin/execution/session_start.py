@@ -12,8 +12,7 @@ import pytest
 from pytest_toolemu.analysis.cost_estimate import estimate_requests, estimate_runs
 from pytest_toolemu.components import Components
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, visible
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn

@@ -13,8 +13,7 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.world.built_world import in_built_world, per_call
 from pytest_toolemu.errors import DocumentError, NotRunError, UsageError
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, visible
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, params_of
 from pytest_toolemu.plugin.session import (
     PLANNED_WORLD,
@@ -32,7 +31,7 @@ from pytest_toolemu.settings.resolution import ComponentNames
 if TYPE_CHECKING:
     from pytest_toolemu.components import Components
     from pytest_toolemu.emulators.world_builder import PlannedWorld, WorldBuild, WorldStage
-    from pytest_toolemu.models.wrappers import HarnessModel
+    from pytest_toolemu.models.retrying import HarnessModel
     from pytest_toolemu.plugin.output.progress import Progress
     from pytest_toolemu.scheduling.event_loop import CaseLoop
     from pytest_toolemu.scheduling.transport import Transport
@@ -161,7 +160,7 @@ def build_worlds(
     Raise pytest.UsageError if worlds or records cannot be written at all.
     """
     from pytest_toolemu.emulators.world_builder import WorldStage
-    from pytest_toolemu.models.wrappers import model_names
+    from pytest_toolemu.models.retrying import model_names
     from pytest_toolemu.sessions.manifest_records import counts_text
 
     folder = relative_path(worlds[0].folder)
@@ -207,7 +206,7 @@ def _run(
 
 
 def _stored(model: HarnessModel, builds: Sequence[WorldBuild]) -> WorldBuilds:
-    from pytest_toolemu.models.wrappers import model_names
+    from pytest_toolemu.models.retrying import model_names
     from pytest_toolemu.sessions.manifest_records import StoredWorldBuild, WorldBuilds
 
     return WorldBuilds(

@@ -72,7 +72,7 @@ class XdistHooks:
 
     def _refuse_repeated_cases(self, node: Any, ids: list[str]) -> None:
         """Raise pytest.UsageError if reports of cases would replace each other. Cases of Python tests refuse to run."""
-        from pytest_toolemu.plugin.collection.selection import problem
+        from pytest_toolemu.plugin.collection.collect import problem
 
         runs_all = self._session.config.getoption("dist", "no") == "each"
         workers = node.workerinput["workercount"] if runs_all else 1

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.analysis.calibration.calibration_file import judge_reliabilities
-from pytest_toolemu.analysis.gates.early_decision import EarlyDecisions, PlannedRuns, late_gates
-from pytest_toolemu.analysis.gates.gate_decision import Decision, GatesWithBaseline
+from pytest_toolemu.analysis.gates.gate_decision import (
+    Decision,
+    EarlyDecisions,
+    GatesWithBaseline,
+    PlannedRuns,
+    late_gates,
+)
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, slice_values
 from pytest_toolemu.errors import ToolemuError
-from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import counted, visible
 from pytest_toolemu.plugin.output.reports import record_path
 from pytest_toolemu.plugin.session import (
     LEFT_TO_GATE,

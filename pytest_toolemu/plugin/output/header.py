@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_toolemu.formats.credentials import REGISTRY
+from pytest_toolemu.formats.redaction import REGISTRY
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, definition_of, is_plugin_fixture, without_url
@@ -72,7 +72,7 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
         for name in REGISTRY.not_redacted()
     ]
     if settings.shard:
-        from pytest_toolemu.plugin.collection.selection import shard_header
+        from pytest_toolemu.plugin.collection.collect import shard_header
 
         lines += shard_header(settings, session.config.rootpath)
     lines += _provenance(session)

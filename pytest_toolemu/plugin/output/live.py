@@ -18,10 +18,9 @@ import pytest
 
 from pytest_toolemu.analysis.run_summary import agent_name
 from pytest_toolemu.core import case_timer
-from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.formats.text import truncated, usd_text
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.core.engine import RunSpec
+from pytest_toolemu.core.run import Trajectory
+from pytest_toolemu.formats.text import truncated, usd_text, visible
 from pytest_toolemu.plugin.collection.item_agents import agent_title
 from pytest_toolemu.plugin.output.terminal_text import resume_command
 from pytest_toolemu.plugin.session import ToolemuSession

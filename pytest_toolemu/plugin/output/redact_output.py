@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_toolemu.formats.redaction import Redactor, redact, redact_writes, secrets
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import visible
 from pytest_toolemu.plugin.execution.captured_output import is_in_case
 from pytest_toolemu.plugin.session import ToolemuSession
 

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_toolemu.formats.text import counted, truncated
-from pytest_toolemu.formats.visible_text import in_log, visible
+from pytest_toolemu.formats.text import counted, in_log, truncated, visible
 from pytest_toolemu.plugin.output.terminal_text import terminal_width, wrapped
 from pytest_toolemu.plugin.session import RESOLVED_CASE, CaseError, CaseFailure, headline_of, relative_path
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary
     from pytest_toolemu.core.case_vocabulary import Metric
-    from pytest_toolemu.core.run import Run
-    from pytest_toolemu.core.trajectory import Step
-    from pytest_toolemu.core.verdict import Finding, Verdict
+    from pytest_toolemu.core.run import Finding, Run, Step, Verdict
     from pytest_toolemu.errors import NotRunError
     from pytest_toolemu.models.pricing import Prices
     from pytest_toolemu.sessions.store import RunStore
@@ -88,8 +85,7 @@ def summary_of_crash(nodeid: str, store: RunStore, prices: Prices) -> RunSummary
     """
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem
-    from pytest_toolemu.sessions.reader import summarize_run
-    from pytest_toolemu.sessions.store import item_mark, mark_of
+    from pytest_toolemu.sessions.store import item_mark, mark_of, summarize_run
     from pytest_toolemu.sessions.stored_decision import planned_run
     from pytest_toolemu.settings.model_names import NOACT, REFERENCE
 
@@ -113,7 +109,7 @@ def summary_of_crash(nodeid: str, store: RunStore, prices: Prices) -> RunSummary
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
     """Return category, letter, and word for a case that was not run, not now, or is judged later; else None."""
     if getattr(report, "toolemu_unjudged", False):
-        from pytest_toolemu.core.verdict import UNJUDGED
+        from pytest_toolemu.core.run import UNJUDGED
 
         return UNJUDGED, "u", (UNJUDGED.upper(), {"yellow": True})
     words = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}

@@ -14,7 +14,7 @@ from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.core.run import versions
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.visible_text import visible
+from pytest_toolemu.formats.text import visible
 from pytest_toolemu.models.pricing import Cost, costs_of
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.session import TerminalNote, ToolemuSession, relative_path, unwritable_records
@@ -143,8 +143,8 @@ def write_reports(session: ToolemuSession) -> None:
     If a report cannot be written, a note says so; verdicts and exit status stay as they are.
     """
     from pytest_toolemu.reporting import report_files
-    from pytest_toolemu.reporting.markdown import annotation_commands
     from pytest_toolemu.reporting.report_data import read_report
+    from pytest_toolemu.reporting.report_files import annotation_commands
 
     formats = session.settings.report
     try:
@@ -164,7 +164,7 @@ def write_reports(session: ToolemuSession) -> None:
 
 
 def _summarize(session: ToolemuSession, report: ReportData, file: Path) -> None:
-    from pytest_toolemu.reporting.markdown import append_summary, markdown
+    from pytest_toolemu.reporting.report_files import append_summary, markdown
 
     if not append_summary(markdown(report), file):
         text = f"the job summary {file} is too small for this session, because GitHub accepts 1 MiB per step"

@@ -13,11 +13,10 @@ from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, c
 from pytest_toolemu.analysis.metrics import AgentSummary, spending_text, summarize_agents, worst_runs
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, cascade_totals, judges_of, origins
 from pytest_toolemu.core.run_notes import note_lines
-from pytest_toolemu.formats.text import counted, truncated
-from pytest_toolemu.formats.visible_text import in_log, visible
+from pytest_toolemu.formats.text import counted, in_log, truncated, visible
 from pytest_toolemu.models.cassette_recorder import CassetteReport
+from pytest_toolemu.plugin.collection.collect import shard_summary
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
-from pytest_toolemu.plugin.collection.selection import shard_summary
 from pytest_toolemu.plugin.output.reports import alike, outcome_of
 from pytest_toolemu.plugin.output.session_manifest import builder_cost
 from pytest_toolemu.plugin.output.terminal_text import (

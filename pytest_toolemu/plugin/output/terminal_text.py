@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_toolemu.formats.redaction import redact
-from pytest_toolemu.formats.visible_text import in_log, visible
+from pytest_toolemu.formats.text import in_log, visible
 from pytest_toolemu.plugin.session import ToolemuSession, WorkerInput, relative_path
 from pytest_toolemu.settings.option_table import OPTIONS
 

@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent
-from pytest_toolemu.authoring.drafts.check_draft import CheckReport, check_draft, check_stored
+from pytest_toolemu.authoring.drafts.check_draft import CheckReport, DraftCorpus, check_draft, check_stored
 from pytest_toolemu.authoring.drafts.check_runs import CheckModels, TrialAgent, unnoticed
-from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_store import CheckResults, DraftFinding, DraftStore, ReviewDecision
 from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, REFERENCE_KINDS, Mutant
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
-from pytest_toolemu.emulators.layers import PinnedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import OfflineEmulator, PinnedEmulator
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator

@@ -14,8 +14,8 @@ from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app
 from pytest_toolemu.core import toolkit
+from pytest_toolemu.core.case import DatasetFiles, case_files
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.dataset import DatasetFiles, case_files
 from tests.authoring.drafts.draft_texts import CASE_TEXT, MODEL, files, put_case, put_toolkit, record
 from tests.usage_errors import message_of
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.authoring.drafts.completion import completion_of, refuse_loss
-from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document, YamlText, dump
 from tests.authoring.generation.scripts import CASE, KIT, STUDIO, author, case, conversation, project, prompts, run

@@ -11,16 +11,15 @@ from typing import Any, get_args
 
 import pytest
 
-from pytest_toolemu.authoring.drafts.author import Stage
 from pytest_toolemu.authoring.drafts.cases import CaseScenario, case_stage, scenarios_stage
-from pytest_toolemu.authoring.drafts.draft_corpus import UsedNames
+from pytest_toolemu.authoring.drafts.check_draft import UsedNames
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+from pytest_toolemu.authoring.drafts.generation import Stage
 from pytest_toolemu.authoring.drafts.plans import CASE_RISKS, GAPS, CaseRequest, Gap, PlannedNewCase, ToolkitRequest
 from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, names_stage, notes_stage, specification_stage
 from pytest_toolemu.authoring.lint import lint_paths
-from pytest_toolemu.core.case_loading import build_case, load_case
+from pytest_toolemu.core.case_loading import build_case, load_case, load_toolkit
 from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Document

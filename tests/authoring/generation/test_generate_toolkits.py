@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.authoring.drafts.draft_corpus import UsedNames
+from pytest_toolemu.authoring.drafts.check_draft import UsedNames
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore, ReviewDecision
 from pytest_toolemu.authoring.drafts.plans import CATEGORIES, ToolkitRequest
 from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, names_stage, toolkit_text
 from pytest_toolemu.authoring.lint.file_rules import outcome_kind
-from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.formats.yaml_document import Document
 from tests.authoring.generation.scripts import (

@@ -14,17 +14,15 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.drafts.author import Stage
-from pytest_toolemu.authoring.drafts.cases import CaseScenario, case_stage
-from pytest_toolemu.authoring.drafts.check_draft import check_draft
-from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
+from pytest_toolemu.authoring.drafts.cases import BaseCase, CaseScenario, case_stage, variant_stage
+from pytest_toolemu.authoring.drafts.check_draft import DraftCorpus, check_draft
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+from pytest_toolemu.authoring.drafts.generation import Stage
 from pytest_toolemu.authoring.drafts.plans import LENGTHS, Gap, PlannedNewCase, PlannedVariant
 from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, toolkit_text
-from pytest_toolemu.authoring.drafts.variants import BaseCase, variant_stage
 from pytest_toolemu.authoring.lint.file_rules import outcome_kind
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Document
 from tests.authoring.generation.scripts import notes, reply_of, specification_of

@@ -14,15 +14,13 @@ from pytest_toolemu.analysis.gates.baseline import Baseline, pair_with_baseline
 from pytest_toolemu.analysis.metrics import GATE_METRICS, AgentSummary
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.authoring.drafts.case_reply import new_case_text
+from pytest_toolemu.authoring.drafts.cases import BaseCase, passed_lines, variant_stage
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.authoring.drafts.plans import LENGTHS, STYLES, PlannedVariant, VariantRequest
-from pytest_toolemu.authoring.drafts.variants import BaseCase, passed_lines, variant_stage
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.dataset import Dataset
+from pytest_toolemu.core.case import Case, Dataset
+from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from pytest_toolemu.core.run import content_of
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import UsageError
 from tests.authoring.generation.scripts import STUDIO, author, case, check, conversation, project, prompts, run
 from tests.loopback.fixtures import Loopback

@@ -12,13 +12,10 @@ from typer.testing import CliRunner
 from pytest_toolemu.authoring.importers.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.case_loading import build_case
-from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.case_loading import build_case, load_toolkit
+from pytest_toolemu.core.engine import Limits, RunSpec, run_case
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.emulators.layers import ValidatedEmulator
-from pytest_toolemu.emulators.offline import OfflineEmulator
+from pytest_toolemu.emulators.layers import OfflineEmulator, ValidatedEmulator
 from pytest_toolemu.emulators.schema_values import SchemaGenerator
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Document

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_toolemu.agents.mcp import started_server
 from pytest_toolemu.authoring.importers.request_capture import RecordingEndpoint, environment
-from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.core.case_loading import load_toolkit
 from tests.authoring.tool_sources.imports import PARAMETERS, toolemu
 from tests.usage_errors import message_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.core.case_loading import load_toolkit
 from tests.authoring.tool_sources.imports import PARAMETERS, toolemu
 from tests.usage_errors import message_of
 

@@ -16,8 +16,8 @@ from pytest_toolemu.authoring.importers.published_tools import (
     import_toolkit,
     selected,
 )
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import UsageError
 from tests.authoring.tool_sources.imports import PARAMETERS, answered_offline, lint_rules, published
 

@@ -17,7 +17,7 @@ from mcp_types import ListToolsResult
 
 from pytest_toolemu.authoring.importers.bounded_http import require_allowed
 from pytest_toolemu.authoring.importers.mcp_tools import command_name
-from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.core.case_loading import load_toolkit
 from tests.authoring.tool_sources.imports import entries, toolemu
 from tests.usage_errors import message_of
 

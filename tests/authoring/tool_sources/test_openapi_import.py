@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.formats.json_schema import conforms
 from tests.authoring.tool_sources.imports import answered_offline, lint_rules, toolemu
 from tests.usage_errors import message_of

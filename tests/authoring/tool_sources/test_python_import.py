@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from tests.authoring.tool_sources.imports import answered_offline, toolemu
 from tests.usage_errors import message_of
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.agents.programs.command import command_agent
-from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_spec import RunSpec
 from tests.adapters.framework_case import full_marks
 from tests.agents.scene import opened, resolved_case
 from tests.live.coding_agents.model_server import ANSWER, scripted_model

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.core.case_loading import load_toolkit
 from tests.authoring.tool_sources.imports import answered_offline, lint_rules, toolemu
 
 FOLDER = Path(os.environ.get("TOOLEMU_LIVE_FOLDER", Path(__file__).parents[3] / ".live")) / "tool_sources"

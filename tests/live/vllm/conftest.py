@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.models.spec import ModelSpec
+from pytest_toolemu.models.endpoint import ModelSpec
 from pytest_toolemu.models.vllm_plan import GpuShare, plan_servers
 from pytest_toolemu.models.vllm_servers import VllmServer
 from tests.live.vllm.build import build

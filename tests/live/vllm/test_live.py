@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu import benchmark_folder
+from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.models.vllm_servers import VllmServer
 from pytest_toolemu.sessions.store import RunStore
 from tests.live.vllm.conftest import ARGUMENTS, Lane

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.run import UserReply
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.trajectory import UserReply
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.sessions.merge_sessions import read_inputs
-from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries, sessions_below
+from pytest_toolemu.sessions.store import manifest_of, read_run_summaries, sessions_below
 from pytest_toolemu.ui.play import AnswerMove, CallMove, Play, SayMove, TurnOverError
 from pytest_toolemu.ui.playground import MAX_RUNNING, Playground
 from tests.ui.playground.conftest import begun, do, settled

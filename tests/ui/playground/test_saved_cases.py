@@ -7,8 +7,7 @@ import pytest
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.ui.play import AnswerMove, CallMove, Play
-from pytest_toolemu.ui.playground import Playground
-from pytest_toolemu.ui.playground_cases import SavedKind, save_play
+from pytest_toolemu.ui.playground import Playground, SavedKind, save_play
 from tests.ui.playground.conftest import begun, do, settled
 
 SEARCH = CallMove("BankManager_SearchPayee", {"name": "Anna"})
