@@ -173,7 +173,7 @@ def estimate_lines(result: CostEstimate, prices: Prices, subject: str, width: in
     ordered = sorted(result.lines.items())
     for (role, name), line in ordered:
         usage = [
-            f"{getattr(line.expected, count):,} ({getattr(line.least, count):,} to {getattr(line.most, count):,})"
+            f"{line.expected[count]:,.0f} ({line.least[count]:,.0f} to {line.most[count]:,.0f})"
             for count in ("calls", "input", "cached", "output")
         ]
         usd = line.usd(prices)
@@ -189,7 +189,7 @@ def estimate_lines(result: CostEstimate, prices: Prices, subject: str, width: in
 
 def _total(result: CostEstimate, prices: Prices, subject: str) -> str:
     priced = [usd for line in result.lines.values() if (usd := line.usd(prices)) is not None]
-    tokens = sum(line.expected.total for line in result.lines.values())
+    tokens = round(sum(line.expected["input"] + line.expected["output"] for line in result.lines.values()))
     if not priced:
         return f"{subject}: about {tokens:,} tokens, of unknown cost"
     expected, least, most = (usd_text(sum(column)) for column in zip(*priced, strict=True))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pytest_toolemu.agents.control_agents import no_op
-from pytest_toolemu.analysis.cost_estimate import FALLBACK_RANGE, estimate_judging, estimate_runs
+from pytest_toolemu.analysis.cost_estimate import estimate_judging, estimate_runs
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.engine import Limits, RunSpec, run_case
 from pytest_toolemu.core.identity import identity_of
@@ -88,9 +88,9 @@ def test_an_estimate_expects_no_request_to_a_fallback_and_counts_all_at_most() -
     )
     result = estimate_runs([spec])
     main, backup = (result.lines["emulator", name] for name in ("vllm:org/llama", "openai:gpt-4o"))
-    assert (main.expected.calls, main.most.calls) == (2, 2)
-    assert (backup.expected.calls, backup.least.calls, backup.most.calls) == (0, 0, 2)
-    assert result.lines["evaluator", "openai:gpt-4o"].most.calls == 1
+    assert (main.expected["calls"], main.most["calls"]) == (2, 2)
+    assert (backup.expected["calls"], backup.least["calls"], backup.most["calls"]) == (0, 0, 2)
+    assert result.lines["evaluator", "openai:gpt-4o"].most["calls"] == 1
     assert next(iter(result.basis)).endswith(
         "; a fallback model is expected to get no requests, and gets at most those of all models before it"
     )
@@ -101,10 +101,10 @@ def test_an_estimate_of_judging_again_has_the_fallback_at_its_upper_end_only() -
     run = asyncio.run(run_case(RunSpec(trajectory().resolved_case, no_op, OfflineEmulator())))
     result = estimate_judging([(judges[0], run)], batch=True)
     main, backup = (result.lines["evaluator", name] for name in ("vllm:org/llama", "openai:gpt-4o"))
-    assert (main.expected.calls, main.most.calls) == (1, 3)
-    assert (backup.expected.calls, backup.least.calls, backup.most.calls) == (0, 0, 3)
+    assert (main.expected["calls"], main.most["calls"]) == (1, 3)
+    assert (backup.expected["calls"], backup.least["calls"], backup.most["calls"]) == (0, 0, 3)
     assert next(iter(result.basis)).startswith("1 judgment, ")
-    assert FALLBACK_RANGE in next(iter(result.basis))
+    assert "a fallback model is expected to get no requests" in next(iter(result.basis))
 
 
 def test_every_stage_of_a_cascade_can_have_a_fallback() -> None:

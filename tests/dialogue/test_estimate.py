@@ -20,7 +20,7 @@ def estimate(folder: Path, turns: int, user: SimulatedUser) -> CostEstimate:
 
 def requests(result: CostEstimate, role: str) -> tuple[int, int, int]:
     line = next(line for (who, _), line in result.lines.items() if who == role)
-    return line.least.calls, line.expected.calls, line.most.calls
+    return line.least["calls"], line.expected["calls"], line.most["calls"]
 
 
 def test_the_users_model_is_in_the_estimate(tmp_path: Path) -> None:

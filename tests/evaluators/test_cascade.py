@@ -306,13 +306,13 @@ def test_the_summary_counts_stages_and_what_the_strong_judge_would_have_cost() -
 def test_an_estimate_states_how_often_the_strong_judge_is_expected() -> None:
     result = estimate_judging([(Cascade(3).evaluator, run(3))], batch=False)
     cheap, strong = (result.lines["evaluator", f"{name}:scripted"] for name in ("cheap", "strong"))
-    assert (cheap.least.calls, cheap.expected.calls, cheap.most.calls) == (0, 1, 3)
-    assert (strong.least.calls, strong.expected.calls, strong.most.calls) == (0, 0, 3)  # half of a request
+    assert (cheap.least["calls"], cheap.expected["calls"], cheap.most["calls"]) == (0, 1, 3)
+    assert (strong.least["calls"], strong.expected["calls"], strong.most["calls"]) == (0, 0.5, 3)
     assert "a cheap judge leaves 50% of its verdicts to the strong judge, range: none to all" in next(
         iter(result.basis)
     )
     calibration = estimate_judging([(Cascade(3).evaluator.asking_all(), run(3))], batch=False)
-    assert calibration.lines["evaluator", "strong:scripted"].least.calls == 1
+    assert calibration.lines["evaluator", "strong:scripted"].least["calls"] == 1
     assert "cheap judge leaves" not in next(iter(calibration.basis))
 
 

@@ -172,7 +172,9 @@ def _show_estimate(session: ToolemuSession, components: Components, items: Seque
     result = estimate_runs(specs, records)
     if missing := len(missing_worlds(cases)):
         model = components.builder(agent_configs(session.settings)).identity
-        result.include(estimate_requests("builder", model, missing, f"{counted(missing, 'world')} to build"))
+        worlds = estimate_requests("builder", model, missing, f"{counted(missing, 'world')} to build")
+        result.lines |= worlds.lines
+        result.basis |= worlds.basis
     reporter.section("toolemu: estimate")
     runs = counted(len(specs), "run")
     for line in estimate_lines(result, session.prices, runs, terminal_width(session.config)):
