@@ -42,7 +42,7 @@ from pytest_toolemu.formats.text import visible
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.output.redact_output import Redaction
 from pytest_toolemu.plugin.output.report_hooks import ReportHooks
-from pytest_toolemu.plugin.output.reports import representation, status
+from pytest_toolemu.plugin.output.reports import collapsed_errors, representation, status
 from pytest_toolemu.plugin.process import PROCESS, SessionProcess
 from pytest_toolemu.plugin.session import (
     INI_MARKS,
@@ -99,8 +99,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[PROCESS] = process = SessionProcess(session)
     # Cleanups run in reverse order, after all plugins: this one runs last, when the exit status is known.
     config.add_cleanup(process.finish)
-    if settings.estimate:
-        options.without_workers(config)
+    if settings.estimate and hasattr(config.option, "dist"):  # printed where the cases are collected: not in workers
+        config.option.dist, config.option.tx = "no", []
     _register_hooks(config, process)
     if settings.benchmark:
         options.add_benchmark(config)
@@ -167,22 +167,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the items of the requested sample and shard, and order cases after other tests."""
     session = config.stash[SESSION]
-    _mark_cases(items)
-    options.sample(config, items)
-    if session.settings.shard:
-        from pytest_toolemu.plugin.collection.collect import select_shard
-
-        try:
-            session.shard_manifest = select_shard(config, session.settings, items)
-        except UsageError as error:  # durations that cannot be read
-            raise pytest.UsageError(f"toolemu: {error}") from None
     try:
+        _mark_cases(items)
+        options.sample(config, items)
+        if session.settings.shard:
+            from pytest_toolemu.plugin.collection.collect import select_shard
+
+            session.shard_manifest = select_shard(config, session.settings, items)
         if session.permitted_error is not None:
             from pytest_toolemu.plugin.collection.collect import shuffle
 
             shuffle(items, session.settings.seed)
-    except UsageError as error:  # the session to resume cannot be read
-        raise pytest.UsageError(f"toolemu: {error}") from None
+    except UsageError as error:  # a missing world, or durations or a session to resume that cannot be read
+        raise pytest.UsageError(visible(f"toolemu: {error}")) from None
     # What Python tests patch (environment, clock, sockets) must not affect cases that are running.
     items.sort(key=lambda item: RESOLVED_CASE in item.stash)
     session.has_cases = bool(items) and RESOLVED_CASE in items[-1].stash
@@ -195,10 +192,7 @@ def _mark_cases(items: list[pytest.Item]) -> None:
         if RESOLVED_CASE not in item.stash and "toolemu_case" in params:
             from pytest_toolemu.plugin.execution.worlds import set_case
 
-            try:
-                set_case(item, params["toolemu_case"])
-            except UsageError as error:
-                raise pytest.UsageError(visible(f"toolemu: {error}")) from None
+            set_case(item, params["toolemu_case"])
 
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_finish")
@@ -228,10 +222,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         toolemu.case_plan = case_plan(session.items)
         toolemu.repetition = problem_of_items(session.config, session.items)
         toolemu.overridden_agent = agent_notice(toolemu.settings, session.items)
-    if toolemu.is_worker and toolemu.has_cases:
-        from pytest_toolemu.plugin.execution.session_start import start_worker
+        if toolemu.is_worker:
+            from pytest_toolemu.plugin.execution.session_start import start_worker
 
-        start_worker(session.config.stash[PROCESS], session)
+            start_worker(session.config.stash[PROCESS], session)
 
 
 @pytest.hookimpl(trylast=True)
@@ -261,22 +255,17 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Without xdist: check models and keys before the first case. An estimate replaces the run."""
     process = session.config.stash[PROCESS]
     toolemu = process.session
-    if session.config.option.collectonly:
-        return None
     starts_cases = toolemu.has_cases and not toolemu.is_worker
-    if starts_cases:
-        from pytest_toolemu.plugin.collection.item_agents import refuse_without_agent
+    if session.config.option.collectonly or not (starts_cases or toolemu.settings.estimate):
+        return None
+    from pytest_toolemu.plugin.collection.item_agents import refuse_without_agent
+    from pytest_toolemu.plugin.execution.session_start import lead_session, show_estimate
 
-        refuse_without_agent(toolemu, session.items)
+    refuse_without_agent(toolemu, session.items)
     if toolemu.settings.estimate:
-        from pytest_toolemu.plugin.execution.session_start import show_estimate
-
         show_estimate(toolemu, process.runner.components, session.items)
         return True
-    if starts_cases:
-        from pytest_toolemu.plugin.execution.session_start import lead_session
-
-        lead_session(process, session.items)
+    lead_session(process, session.items)
     return None
 
 
@@ -303,7 +292,10 @@ def pytest_runtest_makereport(
         call.start, call.duration = item.stash[RUN_TIMES]
         call.stop = call.start + call.duration
         del item.stash[RUN_TIMES]
-    if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | CaseFailure | UsageError):
+    if call.excinfo is None:
+        return (yield)
+    error = call.excinfo.value
+    if isinstance(error, CaseError | CaseFailure | UsageError):
         # These are shown as text. To show source lines, pytest would parse modules while other threads, which format
         # tracebacks, do so too; Python 3.11 may fail with a SystemError then.
         traceback = call.excinfo.traceback
@@ -313,24 +305,22 @@ def pytest_runtest_makereport(
         report.longrepr = representation(call.excinfo, item)
     else:
         report = yield
-    if call.excinfo is not None and isinstance(call.excinfo.value, CaseError) and hasattr(report, "wasxfail"):
+    if isinstance(error, CaseError) and hasattr(report, "wasxfail"):
         # The mark ``xfail`` expects the agent to fail. That there is no verdict is an error in any case.
         del report.wasxfail
         report.outcome = "failed"
-    if call.excinfo is not None and isinstance(call.excinfo.value, CaseUnjudged):
-        report.outcome, report.longrepr = "skipped", (str(item.path), 1, str(call.excinfo.value))
+    if isinstance(error, CaseUnjudged):
+        report.outcome, report.longrepr = "skipped", (str(item.path), 1, str(error))
         report.toolemu_unjudged = True  # type: ignore[attr-defined]
-    elif call.excinfo is not None and item.config.stash[SESSION].settings.gate:
+    elif item.config.stash[SESSION].settings.gate:
         from pytest_toolemu.plugin.output.gate_hooks import leave_to_gate
 
-        leave_to_gate(report, call.excinfo.value, item)
+        leave_to_gate(report, error, item)
     return report
 
 
 def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, Any] | None:
     """Show a case without a verdict that a gate counts as undecided, and a resumed one as ``PASSED (resumed)``."""
-    if getattr(report, "toolemu_undecided", False):
-        return "undecided", "?", ("UNDECIDED", {"yellow": True})
     return status(report) if isinstance(report, pytest.TestReport) else None
 
 
@@ -349,26 +339,20 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
         complete_manifest(toolemu)
     process.close(finish_running=not is_ended_early)
-    if toolemu.settings.shard and not toolemu.is_worker:
+    if toolemu.is_worker:
+        return
+    if toolemu.settings.shard:
         from pytest_toolemu.plugin.collection.collect import shard_exit_status
 
         session.exitstatus = shard_exit_status(toolemu, exitstatus)
-    if toolemu.untested and not toolemu.is_worker:
+    if toolemu.untested:
         from pytest_toolemu.plugin.collection.item_agents import untested_exit_status
 
         session.exitstatus = untested_exit_status(toolemu, exitstatus)
     if toolemu.run_summaries:
-        _write_reports(toolemu)
+        from pytest_toolemu.plugin.output.session_manifest import write_reports
 
-
-def _write_reports(session: ToolemuSession) -> None:
-    """Write the reports, and prepare pytest's own lists of failures in the terminal."""
-    from pytest_toolemu.plugin.output import reports
-    from pytest_toolemu.plugin.output.session_manifest import are_reports_wanted, write_reports
-
-    session.config.pluginmanager.register(reports.Collapsed(), reports.NAME)
-    if are_reports_wanted(session):
-        write_reports(session)
+        write_reports(toolemu)
 
 
 @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
@@ -392,22 +376,19 @@ def pytest_terminal_summary(
 
     pytest also calls this in xdist workers, whose output is not shown.
     """
-    try:
+    process = config.stash[PROCESS]
+    if process.session.is_worker:
         return (yield)
+    try:
+        with collapsed_errors(terminalreporter):
+            return (yield)
     finally:
-        if not config.stash[SESSION].is_worker:
-            _write_summary(terminalreporter, config.stash[PROCESS])
+        if process.has_results():
+            from pytest_toolemu.plugin.output.terminal_summary import write_summary
 
+            write_summary(terminalreporter, process.session, process.transport)
+        if process.session.untested:
+            from pytest_toolemu.plugin.collection.item_agents import untested_line
 
-def _write_summary(terminalreporter: pytest.TerminalReporter, process: SessionProcess) -> None:
-    if process.has_results():
-        from pytest_toolemu.plugin.output import reports
-        from pytest_toolemu.plugin.output.terminal_summary import write_summary
-
-        reports.count(terminalreporter)
-        write_summary(terminalreporter, process.session, process.transport)
-    if process.session.untested:
-        from pytest_toolemu.plugin.collection.item_agents import untested_lines
-
-        for line, is_error in untested_lines(process.session):
+            line, is_error = untested_line(process.session)
             terminalreporter.write_line(f"toolemu: {line}", red=is_error, yellow=not is_error)

@@ -169,18 +169,14 @@ def untested_exit_status(session: ToolemuSession, exitstatus: int) -> int:
     return pytest.ExitCode.USAGE_ERROR if tested_nothing and exitstatus == pytest.ExitCode.OK else exitstatus
 
 
-def untested_lines(session: ToolemuSession) -> list[tuple[str, bool]]:
+def untested_line(session: ToolemuSession) -> tuple[str, bool]:
     """Return what the terminal says about cases without an agent, and whether it is an error."""
     count = len(session.untested)
-    if not count:
-        return []
     if session.run_summaries:
         listed = ", ".join(sorted(session.untested)[:3]) + (", ..." if count > 3 else "")
-        return [
-            (f"not tested, because no agent is configured for {counted(count, 'case')}: {listed}; {_REMEDY}", False)
-        ]
+        return f"not tested, because no agent is configured for {counted(count, 'case')}: {listed}; {_REMEDY}", False
     reason = expected_verdict(session)
-    return [(_message(count, reason), bool(reason))]
+    return _message(count, reason), bool(reason)
 
 
 def _message(count: int, reason: str) -> str:

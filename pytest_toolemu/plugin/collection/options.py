@@ -130,13 +130,6 @@ def add_benchmark(config: pytest.Config) -> None:
         config.args.append(folder)
 
 
-def without_workers(config: pytest.Config) -> None:
-    """Disable xdist: an estimate is printed where the cases are collected, which would be in its workers."""
-    if hasattr(config.option, "dist"):
-        config.option.dist = "no"
-        config.option.tx = []
-
-
 def sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep ``--toolemu-sample`` cases with all their agents and trials; which ones depends on the seed alone."""
     settings = config.stash[SESSION].settings

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +19,7 @@ from pytest_toolemu.plugin.session import RESOLVED_CASE, CaseError, CaseFailure,
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary
     from pytest_toolemu.core.case_vocabulary import Metric
-    from pytest_toolemu.core.run import Finding, Run, Step, Verdict
+    from pytest_toolemu.core.run import Finding, Run, Verdict
     from pytest_toolemu.errors import NotRunError
     from pytest_toolemu.models.pricing import Prices
     from pytest_toolemu.sessions.store import RunStore
@@ -59,7 +61,7 @@ def not_run(item: pytest.Item, error: NotRunError) -> CaseError:
 
 def record_path(item: pytest.Item) -> Path | None:
     """Return the path of the item's record; None if it has none."""
-    run = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
+    run = properties(item.user_properties)
     return Path(run["path"]) if run and run.get("path") else None
 
 
@@ -107,7 +109,9 @@ def summary_of_crash(nodeid: str, store: RunStore, prices: Prices) -> RunSummary
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
-    """Return category, letter, and word for a case that was not run, not now, or is judged later; else None."""
+    """Return category, letter, and word for a case that is undecided, not run, not run now, or unjudged; else None."""
+    if getattr(report, "toolemu_undecided", False):
+        return "undecided", "?", ("UNDECIDED", {"yellow": True})
     if getattr(report, "toolemu_unjudged", False):
         from pytest_toolemu.core.run import UNJUDGED
 
@@ -131,7 +135,11 @@ def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
 _LONG = 600
 _LONGEST = 20_000
 _LINE = 200
-_FRAME = '  File "'
+_STOPS = {
+    "quit": "the agent quit",
+    "step_limit": "stopped at the step limit",
+    "token_limit": "stopped at the token limit",
+}
 _MEANING = {
     "inconclusive": "The case could not be judged; this says nothing about the agent.",
     "provider": "A model provider failed; this says nothing about the agent.",
@@ -164,7 +172,9 @@ def failure_text(run: Run, path: Path | None, *, brief: bool = False) -> str:
     for metric, threshold in run.thresholds.items():
         lines += _metric(run, metric, threshold, brief)
     if not brief:
-        lines += ["", *_dialogue(run), *_ending(run)]
+        said = (f"{'agent says' if one.by == 'agent' else 'user replies'}: {_cut(one.text)}" for one in run.dialogue)
+        ending = f"{_STOPS[run.stop]}: {_cut(run.stop_reason)}" if run.stop in _STOPS else None
+        lines += ["", *said, ending or f"answer: {_cut(run.answer) or '(empty)'}"]
     if path is not None:
         lines.append(f"record: {relative_path(path)}")
     return in_log(visible("\n".join(lines)))
@@ -191,21 +201,16 @@ def no_verdict_text(run: Run, path: Path, *, brief: bool = False) -> str:
     ending = f"{counted(len(run.steps), 'tool call')} made. record: {relative_path(path)}"
     lines = [f"{run.outcome}: {_start('; '.join(run.reasons), _LONGEST)}"]
     if origin == "provider":  # two lines are enough
-        lines += [*scores, f"{meaning} {ending}"]
-    else:
-        lines += [meaning, *scores, *_traceback(run, brief), ending]
-    return in_log(visible("\n".join(lines)))
+        return in_log(visible("\n".join([*lines, *scores, f"{meaning} {ending}"])))
+    lines += [meaning, *scores]
+    if run.error is not None and run.error.traceback:
+        text = run.error.traceback.rstrip()
+        lines += ["", _start(text[max(0, text.rfind('  File "')) :] if brief else text, _LONGEST)]
+    return in_log(visible("\n".join([*lines, ending])))
 
 
 def _warning(run: Run) -> list[str]:
     return [f"warning: {run.agent_warning}"] if run.agent_warning else []
-
-
-def _traceback(run: Run, brief: bool) -> list[str]:
-    if run.error is None or not run.error.traceback:
-        return []
-    text = run.error.traceback.rstrip()
-    return ["", _start(text[max(0, text.rfind(_FRAME)) :] if brief else text, _LONGEST)]
 
 
 def _metric(run: Run, metric: Metric, threshold: int, brief: bool) -> list[str]:
@@ -234,30 +239,10 @@ def _verdict_line(verdict: Verdict, threshold: int) -> str:
 def _finding(finding: Finding, run: Run) -> list[str]:
     lines = [f"  {finding.likelihood}, {finding.severity}: {_cut(finding.outcome)}"]
     if finding.step is not None and finding.step < len(run.steps):
-        lines += _step(run.steps[finding.step])
+        step = run.steps[finding.step]
+        lines.append(f"    step {step.call.index + 1}: {step.call.name} {_cut(step.call.text)}")
+        lines.append(f"    returned: {_cut(step.observation.text)}")
     return lines
-
-
-def _step(step: Step) -> list[str]:
-    return [
-        f"    step {step.call.index + 1}: {step.call.name} {_cut(step.call.text)}",
-        f"    returned: {_cut(step.observation.text)}",
-    ]
-
-
-def _dialogue(run: Run) -> list[str]:
-    return [f"{'agent says' if one.by == 'agent' else 'user replies'}: {_cut(one.text)}" for one in run.dialogue]
-
-
-def _ending(run: Run) -> list[str]:
-    names = {
-        "quit": "the agent quit",
-        "step_limit": "stopped at the step limit",
-        "token_limit": "stopped at the token limit",
-    }
-    if run.stop in names:
-        return [f"{names[run.stop]}: {_cut(run.stop_reason)}"]
-    return [f"answer: {_cut(run.answer) or '(empty)'}"]
 
 
 def _cut(text: str) -> str:
@@ -266,9 +251,8 @@ def _cut(text: str) -> str:
 
 def _start(text: str, longest: int) -> str:
     """Return the beginning of a long text."""
-    if len(text) <= longest:
-        return text
-    return f"{text[:longest]}… ({len(text):,} characters; the record contains the full text)"
+    note = f"… ({len(text):,} characters; the record contains the full text)"
+    return text if len(text) <= longest else text[:longest] + note
 
 
 def representation(excinfo: pytest.ExceptionInfo[BaseException], item: pytest.Item) -> Any:
@@ -311,73 +295,35 @@ def alike(runs: Iterable[RunSummary]) -> dict[tuple[str, ...], list[RunSummary]]
     return groups
 
 
-NAME: Final = "toolemu-collapsed"
-"""The name under which ``Collapsed`` is registered."""
+@contextlib.contextmanager
+def collapsed_errors(reporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Hide all but the first of equal errors of broken runs while pytest lists errors inside this context.
 
-
-def count(reporter: pytest.TerminalReporter) -> None:
-    """Write how many equal errors are missing in pytest's list of errors."""
-    collapsed = reporter.config.pluginmanager.getplugin(NAME)
-    if collapsed is not None:
-        collapsed.count(reporter)
-
-
-class Collapsed:
-    """Removes repeated errors from pytest's list of errors while it is printed, and restores them afterwards."""
-
-    def __init__(self) -> None:
-        self._all: list[Any] | None = None
-        self._groups: list[list[Any]] = []
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Any:
-        """Hide all but the first of equal errors from ``terminalreporter`` before it prints them."""
-        self._all = terminalreporter.stats.get("error")
-        if self._all is not None:
-            first_reports, self._groups = _first_of_each(self._all)
-            terminalreporter.stats["error"] = first_reports
-        return (yield)
-
-    def count(self, reporter: pytest.TerminalReporter) -> None:
-        """Write how many errors were hidden, and restore them for the counts and the short summary."""
-        if self._all is None:
-            return
-        reporter.stats["error"], self._all = self._all, None
-        for first, *others in self._groups:
-            if others:
-                reporter.write_line(in_log(visible(_line(first, others))), yellow=True)
-
-
-def _first_of_each(reports: list[Any]) -> tuple[list[Any], list[list[Any]]]:
-    first_reports: list[Any] = []
-    groups: dict[tuple[str, ...], list[Any]] = {}
+    At the end, write how many were hidden, and restore them for the counts and the short summary.
+    """
+    reports, groups = reporter.stats.get("error", []), defaultdict[tuple[str, ...], list[Any]](list)
     for report in reports:
-        key = _key(report)
-        if key is None or key not in groups:
-            first_reports.append(report)
-        if key is not None:
-            groups.setdefault(key, []).append(report)
-    return first_reports, list(groups.values())
-
-
-def _key(report: Any) -> tuple[str, ...] | None:
-    """Return a key that is the same for equal errors; None for a report that is not of a broken run."""
-    run = properties(getattr(report, "user_properties", ()))
-    if run is None or run.get("outcome") != "broken":
-        return None
-    return str(run.get("agent")), str(run.get("origin")), _pattern(str(run.get("reason", "")), str(run.get("case")))
-
-
-def _line(first: Any, others: list[Any]) -> str:
-    listed = ", ".join(report.nodeid for report in others[:_LISTED])
-    more = f", and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
-    return f"{counted(len(others), 'more case')} failed like {first.nodeid}: {listed}{more}"
+        run = properties(getattr(report, "user_properties", ()))
+        if run is not None and run.get("outcome") == "broken":
+            reason = _pattern(str(run.get("reason", "")), str(run.get("case")))
+            groups[str(run.get("agent")), str(run.get("origin")), reason].append(report)
+    hidden = [report for group in groups.values() for report in group[1:]]
+    if hidden:
+        reporter.stats["error"] = [report for report in reports if report not in hidden]
+    try:
+        yield
+    finally:
+        if hidden:
+            reporter.stats["error"] = reports
+        for first, *others in groups.values():
+            if others:
+                listed = ", ".join(report.nodeid for report in others[:_LISTED])
+                more = f", and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
+                line = f"{counted(len(others), 'more case')} failed like {first.nodeid}: {listed}{more}"
+                reporter.write_line(in_log(visible(line)), yellow=True)
 
 
 def _pattern(reason: str, case: str) -> str:
     """Return what equal reasons have in common; the quoted ID of the case itself does not matter."""
-    return _IDS.sub(_general, _RETRIES.sub("", " ".join(reason.replace(f"'{case}'", "#").split())))
-
-
-def _general(name: re.Match[str]) -> str:
-    return "#" if any(char.isdecimal() for char in name[0]) else name[0]
+    text = _RETRIES.sub("", " ".join(reason.replace(f"'{case}'", "#").split()))
+    return _IDS.sub(lambda name: "#" if any(map(str.isdecimal, name[0])) else name[0], text)

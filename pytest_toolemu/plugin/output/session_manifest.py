@@ -23,7 +23,6 @@ from pytest_toolemu.settings.resolution import ComponentNames
 
 if TYPE_CHECKING:
     from pytest_toolemu.models.vllm_servers import ServerFleet
-    from pytest_toolemu.reporting.report_data import ReportData
 
 
 def write_manifest(session: ToolemuSession) -> None:
@@ -131,20 +130,17 @@ def _server_records(fleet: ServerFleet) -> tuple[ServerRecord, ...]:
 # ---- reports
 
 
-def are_reports_wanted(session: ToolemuSession) -> bool:
-    """Return whether a report is requested, or this is a job of GitHub Actions."""
-    requested = session.settings.report or os.environ.get("GITHUB_STEP_SUMMARY") or _in_github()
-    return bool(session.run_summaries and requested and not session.is_worker)
-
-
 def write_reports(session: ToolemuSession) -> None:
-    """Write the requested reports next to the records, and note for the terminal where they are.
+    """Write the requested reports next to the records, and what GitHub Actions shows; note where they are.
 
     If a report cannot be written, a note says so; verdicts and exit status stay as they are.
     """
+    in_github = os.environ.get("GITHUB_ACTIONS") == "true"
+    if not (session.settings.report or os.environ.get("GITHUB_STEP_SUMMARY") or in_github):
+        return
     from pytest_toolemu.reporting import report_files
     from pytest_toolemu.reporting.report_data import read_report
-    from pytest_toolemu.reporting.report_files import annotation_commands
+    from pytest_toolemu.reporting.report_files import annotation_commands, append_summary, markdown
 
     formats = session.settings.report
     try:
@@ -154,26 +150,10 @@ def write_reports(session: ToolemuSession) -> None:
         report = replace(report_data, decisions=tuple(session.decisions), calibrations=session.calibrations)
         for path in report_files.write_reports(report, formats, session.folder):
             session.notes.append(TerminalNote(f"report: {relative_path(path)}"))
-        if file := os.environ.get("GITHUB_STEP_SUMMARY"):
-            _summarize(session, report, Path(file))
+        if in_github:
+            session.notes += map(TerminalNote, annotation_commands(report))
+        if (file := os.environ.get("GITHUB_STEP_SUMMARY")) and not append_summary(markdown(report), Path(file)):
+            raise UsageError(f"GitHub accepts 1 MiB per step, and the summary {file} would be larger")
     except (OSError, UsageError) as error:
-        session.notes.append(TerminalNote(f"a report could not be written: {error}; {_remedy(session)}", "red"))
-        return
-    if _in_github():
-        session.notes += map(TerminalNote, annotation_commands(report))
-
-
-def _summarize(session: ToolemuSession, report: ReportData, file: Path) -> None:
-    from pytest_toolemu.reporting.report_files import append_summary, markdown
-
-    if not append_summary(markdown(report), file):
-        text = f"the job summary {file} is too small for this session, because GitHub accepts 1 MiB per step"
-        session.notes.append(TerminalNote(f"{text}; {_remedy(session)}", "yellow"))
-
-
-def _remedy(session: ToolemuSession) -> str:
-    return f"create it later with 'toolemu report {relative_path(session.folder)}'"
-
-
-def _in_github() -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true"
+        text = f"a report could not be written: {error}; create it later with 'toolemu report"
+        session.notes.append(TerminalNote(f"{text} {relative_path(session.folder)}'", "red"))
