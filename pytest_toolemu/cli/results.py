@@ -298,7 +298,7 @@ def merge(
     notes += note_lines(run.case_notes for run in merged.runs)
     for line in (*notes, *merged.notes, *origins(merged.runs)):
         out.print(visible(line))
-    shards = f" of {counted(merged.shards.count, 'shard')}" if merged.shards else ""
+    shards = f" of {counted(merged.shards, 'shard')}" if merged.shards else ""
     out.print(f"{into}: {counted(len(merged.runs), 'run')} of {counted(merged.sessions, 'session')}{shards}")
 
 

@@ -186,8 +186,7 @@ def test_a_merged_session_keeps_the_prices_of_its_sessions_and_says_if_they_diff
     assert merge_sessions(folders[:2], tmp_path / "same").notes == ()
     merged = merge_sessions(folders, tmp_path / "whole")
     assert merged.notes == (
-        f"the sessions had different prices, such as {folders[0]} and {folders[2]}; of a model with several, the first "
-        "one is used for all runs; report the sessions without merging them if each should keep its own",
+        "the sessions had different prices; of a model with several, the first one is used for all runs",
     )
     manifest = RunStore(tmp_path / "whole").manifest()
     assert manifest.prices == (price_list(1), price_list(100), price_list(2, "k"))
@@ -278,10 +277,7 @@ class TestRefused:
     def test_a_folder_that_is_something_else(self, tmp_path: Path, finished: Run) -> None:
         folder = session(tmp_path, "1", {"item": finished})
         message = self.refused([folder], folder)
-        assert message == (
-            f"--into: {folder} exists and was not created by 'toolemu merge'; name another folder with --into, or "
-            "delete this one"
-        )
+        assert message == f"--into: {folder} is no merged session; name another folder with --into, or delete this one"
 
     def test_a_folder_without_sessions(self, tmp_path: Path) -> None:
         message = self.refused([tmp_path], tmp_path / "whole")

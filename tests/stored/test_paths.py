@@ -139,7 +139,7 @@ class TestTheFolderOfAMerge:
     def test_that_only_claims_to_be_merged_is_refused(self, part: Path, tmp_path: Path) -> None:
         RunStore.create(tmp_path, "mine").put_manifest(Manifest(merged_from=("part",)))
         (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-        assert "was not created by 'toolemu merge'" in self.refused(part, tmp_path / "mine")
+        assert "contains thesis.txt, which 'toolemu merge' did not write" in self.refused(part, tmp_path / "mine")
 
     def test_with_a_foreign_file_is_refused(self, part: Path, tmp_path: Path) -> None:
         merge_sessions([part], tmp_path / "whole")
@@ -149,7 +149,9 @@ class TestTheFolderOfAMerge:
     def test_that_is_a_link_is_refused(self, part: Path, tmp_path: Path) -> None:
         merge_sessions([part], tmp_path / "whole")
         (tmp_path / "link").symlink_to(tmp_path / "whole")
-        assert "is not a folder; name a folder with --into" in self.refused(part, tmp_path / "link")
+        assert "which 'toolemu merge' did not write; name another folder with --into" in self.refused(
+            part, tmp_path / "link"
+        )
 
     def test_keeps_the_reports_of_the_earlier_merge(self, part: Path, tmp_path: Path) -> None:
         merge_sessions([part], tmp_path / "whole")
