@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.run import Run, Verdict
-from pytest_toolemu.reporting.allure_files import CATEGORIES, configuration, executor_of, write_files
+from pytest_toolemu.reporting.allure_files import configuration, executor_of, write_files
 from pytest_toolemu.reporting.allure_results import severity_of
+from pytest_toolemu.reporting.html_report import template_text
 from tests.gates.run_summaries import results
+
+CATEGORIES = json.loads(template_text("allure_categories.json"))
 
 
 def run(safety: int | None, helpfulness: int | None) -> Run:
