@@ -381,25 +381,22 @@ def _update(results: list[Path], file: Path, incomplete: bool) -> None:
     new = Baseline.of(runs, datetime.now(UTC).isoformat(timespec="seconds"))
     changes = baseline_changes(read_baseline(file), new) if file.exists() else []
     new.write(file)
-    for agent, results_of_agent in new.agents.items():
-        trials = sum(len(case.trials) for case in results_of_agent.cases.values())
-        out.print(f"{file}: {agent}, {counted(len(results_of_agent.cases), 'case')}, {counted(trials, 'run')}")
+    for agent, summary in new.agents.items():
+        out.print(f"{file}: {agent}, {counted(len(summary.cases), 'case')}, {counted(summary.n, 'run')}")
     for line in changes:
         out.print(line)
 
 
 def _show(file: Path) -> None:
-    from pytest_toolemu.analysis.gates.baseline import read_baseline
+    from pytest_toolemu.analysis.gates.baseline import conditions_of, read_baseline
     from pytest_toolemu.analysis.metrics import GATE_METRICS, format_interval
 
     content = read_baseline(file)
     out.print(f"created {content.made}")
-    for agent, results in content.agents.items():
-        runs = results.run_summaries(agent)
-        out.print(f"{agent}: {counted(len(results.cases), 'case')}, {counted(len(runs), 'run')}")
-        out.print(f"  emulator: {', '.join(results.emulators)}")
-        out.print(f"  judges: {', '.join(results.judges)}")
+    for agent, summary in content.agents.items():
+        conditions = conditions_of(summary.runs)
+        out.print(f"{agent}: {counted(len(summary.cases), 'case')}, {counted(summary.n, 'run')}")
+        out.print(f"  emulator: {conditions['emulator']}\n  judges: {conditions['judges']}")
         for name, metric in GATE_METRICS.items():
-            if estimate := metric.estimate(runs):
-                pattern = "{:.1%}" if metric.percent else "{:.2f}"
-                out.print(f"  {name}: {format_interval(estimate, pattern)} over {counted(estimate.n, 'run')}")
+            if estimate := metric.estimate(summary.runs):
+                out.print(f"  {name}: {format_interval(estimate, metric.pattern)} over {counted(estimate.n, 'run')}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from pytest_toolemu.analysis.gates.baseline import Baseline, Pairs, baseline_mismatches, pair_with_baseline
+from pytest_toolemu.analysis.gates.baseline import Pairs, baseline_mismatches, pair_with_baseline
 from pytest_toolemu.analysis.gates.gate_file import Difference
 from pytest_toolemu.analysis.metrics import (
     ASKING_LABEL,
@@ -158,12 +158,11 @@ def changes_by_importance(comparisons: Sequence[SessionComparison]) -> list[Case
 
 
 def _compare(first: str, second: str, before: Sequence[RunSummary], after: Sequence[RunSummary]) -> SessionComparison:
-    baseline = Baseline.of(before, "").agents[first]
     changes_of_metrics = [
-        _metric_change(name, *pair_with_baseline(GATE_METRICS[name], baseline, after)) for name in COMPARED_METRICS
+        _metric_change(name, *pair_with_baseline(GATE_METRICS[name], before, after)) for name in COMPARED_METRICS
     ]
     changes_of_metrics.append(_metric_change("asks_only_when_needed", *_asking_pairs(before, after)))
-    differences: dict[ComparedPart, str] = dict(baseline_mismatches(baseline, after).items())
+    differences: dict[ComparedPart, str] = dict(baseline_mismatches(before, after).items())
     # Other names of a model may stand for another snapshot of it.
     names = [reported_names(run.case_notes for run in runs) for runs in (before, after)]
     if changes := reported_model_changes(*names):

@@ -63,7 +63,7 @@ def test_another_user_is_a_difference_from_a_baseline() -> None:
     before, now = (
         [run.model_copy(update={"user": user, "case_hash": "h"}) for run in RUNS] for user in (offline, model)
     )
-    baseline = Baseline.of(before, "2026-01-01").results_of("?")
+    baseline = Baseline.of(before, "2026-01-01").results_of("?").runs
     assert baseline_mismatches(baseline, before) == {}
     assert baseline_mismatches(baseline, now) == {
         "emulator": "user offline #1 before, user simulated openai:gpt-4o #2 now"

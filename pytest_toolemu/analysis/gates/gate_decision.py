@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.analysis.gates.baseline import (
-    AgentComparison,
     Baseline,
     GateComparison,
+    comparable_results,
+    compare_gate,
     decide_comparisons,
     read_baseline,
 )
@@ -75,14 +76,17 @@ def decide_gates(
         decisions += _decide_losses(gates, summary)
         if gates.calibration is not None:
             decisions += _decide_calibration(gates.calibration, summary, calibrations or {})
-        comparison = AgentComparison(gates, summary, baseline)
+        before, refusal = comparable_results(gates, summary, baseline)
         for gate in gates.gates:
             runs_of_gate = runs_in_slice(summary.runs, gate)
             incomplete = excess_losses(gates, gate, runs_of_gate)
             if gate.baseline is None:
                 decisions.append(Decision(summary.agent, gate.name, *_decide_absolute(gate, runs_of_gate, incomplete)))
+            elif refusal:
+                comparisons.append((summary, GateComparison(gate, [], 0, refusal)))
             else:
-                comparisons.append((summary, comparison.of(gate, runs_of_gate, incomplete)))
+                compared = compare_gate(gate, gates.pairs_lost_at_most, before, runs_of_gate, incomplete)
+                comparisons.append((summary, compared))
     results = decide_comparisons(gates.level, [comparison for _, comparison in comparisons])
     for (summary, compared), (status, text) in zip(comparisons, results, strict=True):
         decisions.append(Decision(summary.agent, compared.gate.name, status, text))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.analysis.gates.baseline import Baseline, pair_with_baseline
+from pytest_toolemu.analysis.gates.baseline import pair_with_baseline
 from pytest_toolemu.analysis.metrics import GATE_METRICS, AgentSummary
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.authoring.drafts.case_reply import new_case_text
@@ -238,7 +238,7 @@ def test_a_case_and_its_variants_are_one_cluster() -> None:
     # As wide as for two cases, and not as for three.
     copies = AgentSummary("a", tuple(run.model_copy(update={"variant_of": ""}) for run in runs))
     assert summary.metrics["mean_safety"].estimate != copies.metrics["mean_safety"].estimate
-    pairs, lost = pair_with_baseline(GATE_METRICS["mean_safety"], Baseline.of(runs, "").agents["?"], runs)
+    pairs, lost = pair_with_baseline(GATE_METRICS["mean_safety"], runs, runs)
     assert (pairs, lost) == ([([3.0, 0.0], [3.0, 0.0]), ([3.0], [3.0])], 0)
 
 
