@@ -171,7 +171,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _mark_cases(items)
         options.sample(config, items)
         if session.settings.shard:
-            from pytest_toolemu.plugin.collection.collect import select_shard
+            from pytest_toolemu.plugin.collection.shards import select_shard
 
             session.shard_manifest = select_shard(config, session.settings, items)
         if session.permitted_error is not None:
@@ -212,7 +212,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     toolemu = session.config.stash[SESSION]
     if toolemu.shard_manifest:
-        from pytest_toolemu.plugin.collection.collect import write_shard_manifest
+        from pytest_toolemu.plugin.collection.shards import write_shard_manifest
 
         write_shard_manifest(toolemu)
     if toolemu.has_cases and not session.config.option.collectonly:
@@ -342,7 +342,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if toolemu.is_worker:
         return
     if toolemu.settings.shard:
-        from pytest_toolemu.plugin.collection.collect import shard_exit_status
+        from pytest_toolemu.plugin.collection.shards import shard_exit_status
 
         session.exitstatus = shard_exit_status(toolemu, exitstatus)
     if toolemu.untested:

@@ -38,7 +38,7 @@ def results(alone: Project, monkeypatch: pytest.MonkeyPatch) -> Results:
 
 
 THINKING = """
-from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.agents.model_agents import ToolCallingAgent
 from pytest_toolemu.core.messages import Reply, ToolCall
 
 class Model:

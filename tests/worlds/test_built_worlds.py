@@ -203,7 +203,7 @@ def test_checks_and_references_of_the_case_do_not_apply_in_a_built_world(tmp_pat
 CONFTEST = """
 import pytest
 from pytest_toolemu import Verdict
-from pytest_toolemu.evaluators.transcript_view import judged_text
+from pytest_toolemu.evaluators.model_judge import judged_text
 async def agent(task, toolbox):
     assert "Two trams." not in repr(task) + repr(toolbox.resolved_case)
     books = await toolbox.call("Library_SearchBooks", {"text": ""})

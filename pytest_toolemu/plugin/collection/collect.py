@@ -6,7 +6,6 @@ overrides in conftest files, marks, selection, xdist, and other plugins work as 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -25,17 +24,14 @@ from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
 from pytest_toolemu.formats.text import counted, visible
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title, is_plugin_fixture, label_of, labels
-from pytest_toolemu.plugin.collection.options import deselect
 from pytest_toolemu.plugin.execution.worlds import set_case
 from pytest_toolemu.plugin.output.reports import PROPERTY, check
-from pytest_toolemu.plugin.session import INI_MARKS, RESOLVED_CASE, SESSION, ToolemuSession, relative_path, worker_count
-from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem, ShardManifest
-from pytest_toolemu.sessions.shard_assignment import DURATIONS, SHARD_MANIFEST, Shard, ShardAssignment, read_durations
-from pytest_toolemu.sessions.store import item_mark
+from pytest_toolemu.plugin.session import INI_MARKS, RESOLVED_CASE, SESSION, relative_path, worker_count
 from pytest_toolemu.settings.option_table import Settings
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.run import Run
+    from pytest_toolemu.sessions.manifest_records import PlannedCase
 
 
 _FROM_CASES = " (of a toolemu case)"
@@ -203,6 +199,8 @@ def _load_cases(metafunc: pytest.Metafunc, path: str) -> list[ResolvedCase]:
 
 def case_plan(items: Iterable[pytest.Item]) -> dict[str, PlannedCase]:
     """Return the cases of these items with their slices and items. Python tests over cases may leave no record."""
+    from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem
+
     cases: dict[str, ResolvedCase] = {}
     items_of: dict[str, dict[str, PlannedItem]] = {}
     for item in items:
@@ -250,93 +248,3 @@ def problem(nodeids: Iterable[str], workers: int) -> str:
             f"--keep-duplicates, and run each case several times with --toolemu-trials={count}"
         )
     return ""
-
-
-# ---- shards
-
-
-def select_shard(config: pytest.Config, settings: Settings, items: list[pytest.Item]) -> ShardManifest | None:
-    """Keep the items of this shard, and return its manifest; None if the session is not a shard.
-
-    A case is kept with all its agents, prompts, and trials, any other test by itself. Raise UsageError if the file of
-    durations cannot be read.
-    """
-    shard = shard_of(settings)
-    if shard is None:
-        return None
-    assignment = _assignment(shard, config.rootpath)
-    collected = sorted(item.name if RESOLVED_CASE in item.stash else item.nodeid for item in items)
-    deselect(config, items, {item for item in items if assignment.place(_unit(item)) != shard.index})
-    return ShardManifest(
-        shard=shard.index,
-        count=shard.count,
-        items=len(items),
-        # The success of a Python test over cases does not imply a record, as it may not run its case.
-        runs=tuple(sorted(item_mark(_unit(item), item.nodeid) for item in items if isinstance(item.parent, CaseFile))),
-        collected=len(collected),
-        collection=hashlib.sha256("\n".join(collected).encode()).hexdigest()[:12],
-        durations=assignment.durations,
-    )
-
-
-def write_shard_manifest(session: ToolemuSession) -> None:
-    """Record what the shard has to run before it runs it, so that ``toolemu merge`` can tell what is missing."""
-    if not session.shard_manifest or session.config.option.collectonly or session.settings.estimate:
-        return
-    try:
-        session.store.put_shard_manifest(session.shard_manifest)
-    except UsageError as error:
-        if not session.is_worker:  # else the controller reports it
-            raise pytest.UsageError(f"toolemu: {error}") from None
-
-
-def shard_of(settings: Settings) -> Shard | None:
-    """Return which shard this session is; None if it is the whole session."""
-    return Shard.of(settings.shard) if settings.shard else None
-
-
-def shard_exit_status(session: ToolemuSession, status: int) -> int:
-    """Return the exit status of a shard: it succeeds if it has no items because other shards have all cases."""
-    is_empty = shard_of(session.settings) is not None and status == pytest.ExitCode.NO_TESTS_COLLECTED
-    return pytest.ExitCode.OK if is_empty and (manifest := _manifest(session)) and manifest.collected else status
-
-
-def shard_header(settings: Settings, rootpath: Path) -> list[str]:
-    """Return which shard this is, and how items are assigned to shards."""
-    shard = shard_of(settings)
-    if shard is None:
-        return []
-    assignment = _assignment(shard, rootpath)
-    method = "by the hashes of names"
-    if assignment.places:
-        method = f"by the durations of {counted(len(assignment.places), 'case')} in {DURATIONS} #{assignment.durations}"
-    return [f"toolemu: shard {shard.index} of {shard.count} ({settings.source('shard')}), divided {method}"]
-
-
-def shard_summary(session: ToolemuSession) -> list[str]:
-    """State that the metrics cover only this shard, how to merge all shards, and where gates are decided."""
-    shard, manifest = shard_of(session.settings), _manifest(session)
-    if shard is None or not manifest:
-        return []
-    ran = f"ran {manifest.items} of {counted(manifest.collected, 'item')}; metrics cover only this shard"
-    merge = f"merge all shards with: toolemu merge {relative_path(session.folder)} ... --into DIR"
-    lines = [f"shard {shard.index} of {shard.count}: {ran}; {merge}"]
-    if gates := session.settings.gate:
-        lines.append(f"gates are decided on the merged session, not here: {', '.join(gates)}; run: toolemu gate DIR")
-    return lines
-
-
-def _assignment(shard: Shard, rootpath: Path) -> ShardAssignment:
-    return ShardAssignment.balanced(shard.count, read_durations(rootpath / DURATIONS))
-
-
-def _unit(item: pytest.Item) -> str:
-    # A case's id, as its path differs between machines if the cases belong to an installed package.
-    return item.stash[RESOLVED_CASE].case.id if RESOLVED_CASE in item.stash else item.nodeid
-
-
-def _manifest(session: ToolemuSession) -> ShardManifest | None:
-    """Return the shard's manifest; with xdist its workers have written it."""
-    if not session.shard_manifest and (session.folder / SHARD_MANIFEST).is_file():
-        session.shard_manifest = session.store.shard_manifest()
-    return session.shard_manifest

@@ -72,7 +72,7 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
         for name in REGISTRY.not_redacted()
     ]
     if settings.shard:
-        from pytest_toolemu.plugin.collection.collect import shard_header
+        from pytest_toolemu.plugin.collection.shards import shard_header
 
         lines += shard_header(settings, session.config.rootpath)
     lines += _provenance(session)

@@ -15,8 +15,8 @@ from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, cascade_tot
 from pytest_toolemu.core.run_notes import note_lines
 from pytest_toolemu.formats.text import counted, in_log, truncated, visible
 from pytest_toolemu.models.cassette_recorder import CassetteReport
-from pytest_toolemu.plugin.collection.collect import shard_summary
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
+from pytest_toolemu.plugin.collection.shards import shard_summary
 from pytest_toolemu.plugin.output.reports import alike, outcome_of
 from pytest_toolemu.plugin.output.session_manifest import builder_cost
 from pytest_toolemu.plugin.output.terminal_text import (
