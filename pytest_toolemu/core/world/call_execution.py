@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from pytest_toolemu.core.world.database import Database, cell
@@ -20,12 +18,6 @@ NewKey = Callable[[EntityTable], Any]
 
 # Limits of the database, which no toolkit can prevent.
 _TOO_LARGE: Final = frozenset({"integer overflow", "LIKE or GLOB pattern too complex"})
-_BAD_PATH: Final = re.compile(r"JSON path error|bad JSON path")
-# An argument as the document of a function that reads JSON, or of an operator.
-_READ_AS_JSON: Final = (
-    r"(?i:\bjson(?!_array\s*\(|_object|_quote|_valid|_group)\w*\s*\(\s*(?:(?:coalesce|ifnull|nullif)\s*\(\s*)?):{0}\b"
-    r"|:{0}\s*->"
-)
 
 
 class CallError(Exception):
@@ -235,7 +227,7 @@ def _count(value: Any, absent: int) -> int:
         return absent
 
 
-def error_of_request(plan: Plan, error: sqlite3.Error, arguments: Mapping[str, Any]) -> str | None:
+def error_of_request(plan: Plan, error: sqlite3.Error) -> str | None:
     """Return what an agent reads about an error that its arguments have caused; None if the declaration is wrong."""
     kind, _, names = str(error).partition(": ")
     # The table's own rules. A row without a key is no conflict: an agent cannot know what is missing.
@@ -245,22 +237,4 @@ def error_of_request(plan: Plan, error: sqlite3.Error, arguments: Mapping[str, A
         return f"{plan.conflict_error}: {reason}"
     if isinstance(error, sqlite3.DataError) or kind in _TOO_LARGE:
         return f"{plan.request_error}: the request is too large"
-    texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
-    path = next((value for value in texts.values() if value.startswith("$")), None)
-    if _BAD_PATH.match(kind) and path is not None:
-        return f"{plan.request_error}: {path!r} is not possible"
-    if kind == "malformed JSON":
-        # Most texts are no JSON, so one of them explains the error only if it is what SQLite reads.
-        statements = " ".join(statement for _, statement in plan.parts())
-        for name, text in texts.items():
-            if re.search(_READ_AS_JSON.format(re.escape(name)), statements) and not _is_json(text):
-                return f"{plan.request_error}: {name} is not JSON"
     return None
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True

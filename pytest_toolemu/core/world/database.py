@@ -10,7 +10,7 @@ import sqlite3
 import time
 import unicodedata
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
@@ -191,45 +191,21 @@ def _clock(name: str, impossible: list[str]) -> Callable[..., Any]:
 _UNBOUND: Final = re.compile(r"You did not supply a value for binding (?:parameter )?:(\w+)")
 # Texts, quoted names, and comments, in which nothing is a parameter or the name of a table.
 TEXTS: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/)""", re.DOTALL)
-_OTHER_PARAMETER: Final = re.compile(r"[?@$#]\w*")
-_UNKNOWN: Final = re.compile(r"no such (column|table|function): (?:initial\.)?(\S+)")
+_UNKNOWN: Final = re.compile(r"no such (?:column|table|function): (?:initial\.)?(\S+)$")
 
 
-def explained(
-    error: Exception,
-    *,
-    tables: Collection[str],
-    columns: Collection[str],
-    functions: Collection[str],
-    scope: str,
-    arguments: Iterable[str] = (),
-) -> str:
-    """Return SQLite's message with the nearest name that exists.
+def explained(error: Exception, names: Collection[str], scope: str) -> str:
+    """Return SQLite's message with the nearest of the names, or what the SQL may do if SQLite refused something else.
 
-    ``scope`` is a sentence on what the SQL may do; it is added if SQLite refused something else.
+    ``scope`` is a sentence on what it may do.
     """
     message = str(error)
     if match := _UNBOUND.search(message):
-        return f"SQL refers to :{match[1]}, and the tool has no such argument{closest(match[1], arguments)}"
+        return f"SQL refers to :{match[1]}, and the tool has no such argument{closest(match[1], names)}"
     hint = f"; {scope}" if "not authorized" in message or "prohibited" in message else ""
     if match := _UNKNOWN.search(message):
-        kind, name = match.groups()
-        row, _, column = name.rpartition(".")
-        if kind != "column":
-            hint = closest(name, tables if kind == "table" else functions)
-        elif row in tables and column in columns:
-            hint = f"; name the row in 'find', or select it from {row} in a subquery"
-        else:
-            hint = closest(row, tables) if row and column in columns else closest(column, columns)
+        hint = closest(match[1], names)
     return f"SQL: {message}{hint}"
-
-
-def other_parameter(statement: str) -> str | None:
-    """Return a parameter that is not written as ``:name``; None if there is none. SQLite would bind it to NULL."""
-    if not _OTHER_PARAMETER.search(statement):  # almost always, and much faster
-        return None
-    match = _OTHER_PARAMETER.search(TEXTS.sub("''", statement))
-    return match[0] if match else None
 
 
 def broken_rule(error: sqlite3.Error) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.core.world.database import FUNCTION_NAMES, explained, other_parameter
+from pytest_toolemu.core.world.database import FUNCTION_NAMES, explained
 from pytest_toolemu.core.world.declarations import Operation
 from pytest_toolemu.core.world.entity_table import EntityTable, ToolkitDatabases, allows_null, entity_tables, types_of
 from pytest_toolemu.core.world.operation_plan import (
@@ -176,46 +176,34 @@ def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]
         return  # an imported toolkit needs no database
     if (problem := kit.databases.table_problem()) is not None:
         name, part, error = problem
-        yield ("entities", name, *part), _explained(error, kit.tables[name].fields, kit)
+        yield ("entities", name, *part), _explained(error, kit)
         return
     yield from _of_tools(toolkit, kit, lambda plan: [*_sql_problems(plan, kit), *_coverage_problems(plan)])
 
 
 def _sql_problems(plan: Plan, kit: ToolkitPlan) -> list[Problem]:
     values = dict.fromkeys([*CALL_VALUES, *plan.arguments])
-    names = {*(plan.table.fields if plan.table else ()), *plan.arguments}
-    if any(map(other_parameter, plan.executed())):
-        parts = ((loc, other_parameter(statement)) for loc, statement in plan.parts())
-        return [(loc, f"SQL refers to {name!r}; write an argument as :name") for loc, name in parts if name]
     try:
         for statement in plan.executed():
             kit.databases.prepare(statement, values)
     except (sqlite3.Error, sqlite3.Warning) as error:
         # Statements consist of several parts of the operation. Each is tried on its own to find the wrong ones.
-        return list(_part_problems(plan, kit, names, values)) or [((), _explained(error, names, kit, values))]
+        return list(_part_problems(plan, kit, values)) or [((), _explained(error, kit, values))]
     return []
 
 
-def _part_problems(plan: Plan, kit: ToolkitPlan, names: Iterable[str], values: Mapping[str, Any]) -> Iterator[Problem]:
+def _part_problems(plan: Plan, kit: ToolkitPlan, values: Mapping[str, Any]) -> Iterator[Problem]:
     for loc, statement in plan.parts():
         try:
             kit.databases.check(statement, values)
         except (sqlite3.Error, sqlite3.Warning) as error:
-            yield loc, _explained(error, names, kit, values)
+            yield loc, _explained(error, kit, values)
 
 
-def _explained(
-    error: Exception, names: Iterable[str], kit: ToolkitPlan, values: Mapping[str, Any] | None = None
-) -> str:
+def _explained(error: Exception, kit: ToolkitPlan, values: Iterable[str] = ()) -> str:
     fields = {field for table in kit.tables.values() for field in table.fields}
-    return explained(
-        error,
-        tables=kit.tables,
-        columns={*names, *fields},
-        functions=FUNCTION_NAMES,
-        scope="operations read and write the toolkit's tables, and do nothing else",
-        arguments=values or (),
-    )
+    scope = "operations read and write the toolkit's tables, and do nothing else"
+    return explained(error, {*kit.tables, *fields, *FUNCTION_NAMES, *values}, scope)
 
 
 def _coverage_problems(plan: Plan) -> Iterator[Problem]:
@@ -274,18 +262,40 @@ def is_constant(schema: Any) -> bool:
     return isinstance(schema, dict) and ("const" in schema or len(schema.get("enum", ())) == 1)
 
 
-_OF_LISTS: Final = ("list", "columns", "limit", "offset")
-_REMEDIES: Final = {
-    "where": "use 'fail', or 'key: none' to choose the row by conditions",
-    "key": "an argument named like a field selects the rows",
-}
+_ONLY_OF_SEARCH: Final = ("list", "columns", "limit", "offset")
 
 
 def _effect_problems(plan: Plan) -> Iterator[Problem]:
     """Yield keys of an operation that have no effect with its verb, and types that never match."""
-    yield from _unread_problems(plan)
-    yield from _key_problems(plan)
-    yield from _argument_problems(plan)
+    verb = plan.verb
+    chooses = verb == "search" or plan.selects_by_condition
+    is_read = {**dict.fromkeys(_ONLY_OF_SEARCH, verb == "search"), "order": chooses, "where": chooses}
+    is_read |= {"key": verb != "search", "replace": verb == "create"}
+    for name, has_effect in is_read.items():
+        if getattr(plan.operation, name) and not has_effect:
+            yield (name, KEY), f"{name!r} has no effect with {verb!r}; remove it"
+    yield from _type_problems(plan)
+
+
+def _type_problems(plan: Plan) -> Iterator[Problem]:
+    """Yield arguments that never have the type of the key or field they are compared with, or stored in."""
+    operation, fields = plan.operation, plan.table.fields if plan.table is not None else {}
+    for lookup in plan.lookups:
+        name, table = lookup.argument, lookup.table
+        loc: Loc = ("find", name) if name in operation.find else ("key",) if operation.key else ()
+        schema = plan.arguments[name]
+        if plan.verb == "get" and name == plan.key_argument and "array" in types_of(schema):
+            yield loc, f"the argument {name!r} is a list of keys, and 'get' returns one row; use 'search'"
+        yield from _mismatch(loc, f"argument {name!r}", _single(schema), table.fields[table.key], f"key {table.key!r}")
+    if plan.verb == "search" or plan.selects_by_condition:
+        converted = {*operation.where, *operation.unused, plan.limit, plan.offset}
+    elif plan.verb in ("create", "update"):
+        converted = {*operation.set, plan.key_argument}
+    else:
+        return
+    for name, schema in plan.arguments.items():
+        if name in fields and name not in converted:
+            yield from _mismatch((), f"argument {name!r}", schema, fields[name], f"field {name!r}")
 
 
 def _entity_problems(table: EntityTable, tables: Mapping[str, EntityTable]) -> Iterator[Problem]:
@@ -294,87 +304,23 @@ def _entity_problems(table: EntityTable, tables: Mapping[str, EntityTable]) -> I
     if table.entity.id and table.counts_keys:
         yield (*loc, "id"), f"'id' is a pattern of text, and {table.key!r} is a number, which counts; remove it"
     for name, target in table.entity.refs.items():
-        other = tables[target]
-        if not _match(_single(table.fields[name]), other.fields[other.key]):
-            kinds = _differ(f"the field {name!r}", _single(table.fields[name]), other)
-            yield (*loc, "refs", name), f"{kinds}; no row can have it"
+        key = tables[target].fields[tables[target].key]
+        yield from _mismatch(
+            (*loc, "refs", name), f"field {name!r}", _single(table.fields[name]), key, f"key of {target}"
+        )
 
 
-def _unread_problems(plan: Plan) -> Iterator[Problem]:
-    operation, verb = plan.operation, plan.verb
-    fields = type(operation).model_fields
-    # A record holds every key of an operation, also those at their defaults.
-    given = {
-        name
-        for name in operation.model_fields_set
-        if getattr(operation, name) != fields[name].get_default(call_default_factory=True, validated_data={})
-    }
-    chooses = verb == "search" or plan.selects_by_condition
-    is_read = {**dict.fromkeys(_OF_LISTS, verb == "search"), "order": chooses, "where": chooses}
-    is_read |= {"key": verb != "search", "replace": verb == "create"}
-    for name in given & is_read.keys():
-        if not is_read[name]:
-            yield (name, KEY), f"{name!r} has no effect with {verb!r}; {_REMEDIES.get(name, 'remove it')}"
-
-
-def _key_problems(plan: Plan) -> Iterator[Problem]:
-    """Yield arguments with keys of another type than the key's: SQLite does not convert them, so no row is found."""
-    for lookup in plan.lookups:
-        argument = plan.arguments[lookup.argument]
-        schema = _single(argument)
-        is_own = lookup.argument == plan.key_argument and lookup.argument not in plan.operation.find
-        loc: Loc = (("key",) if "key" in plan.operation.model_fields_set else ()) if is_own else (
-            "find", lookup.argument
-        )  # fmt: skip
-        if is_own and plan.verb == "get" and "array" in types_of(argument):
-            fix = (
-                f"use 'search' with where: {{{lookup.argument}: \"includes(:{lookup.argument}, {lookup.table.key})\"}}"
-            )
-            yield loc, f"the argument {lookup.argument!r} is a list of keys, and 'get' returns one row; {fix}"
-        if not _match(schema, lookup.table.fields[lookup.table.key]):
-            yield loc, f"{_differ(f'the argument {lookup.argument!r}', schema, lookup.table)}; no row is ever found"
-
-
-def _argument_problems(plan: Plan) -> Iterator[Problem]:
-    """Yield arguments that are compared with a field, or stored in it, and never have its type."""
-    if plan.table is None:
-        return
-    operation, fields = plan.operation, plan.table.fields
-    if plan.verb == "search" or plan.selects_by_condition:
-        read = {*operation.where, *operation.unused, plan.limit, plan.offset}
-        fix = "write its condition in 'where'"
-    elif plan.verb in ("create", "update"):
-        read = {*operation.set, plan.key_argument}
-        fix = "convert it in 'set'"
-    else:
-        return
-    for name, schema in plan.arguments.items():
-        if name in fields and name not in read and not _match(schema, fields[name]):
-            own, other = (_kinds(part) for part in (schema, fields[name]))
-            yield (), f"the argument {name!r} is {_named(own)}, and the field {name!r} is {_named(other)}; {fix}"
-
-
-def _differ(what: str, schema: Any, table: EntityTable) -> str:
-    own, key = (_named(_kinds(part)) for part in (schema, table.fields[table.key]))
-    return f"{what} is {own}, and the key {table.key!r} of {table.name} is {key}"
+def _mismatch(loc: Loc, what: str, schema: Any, other: Any, other_name: str) -> Iterator[Problem]:
+    """Yield that no value conforms to both schemas. SQLite does not convert values that it compares."""
+    # All numbers are of one type; a schema without a type allows every value.
+    own, others = (
+        frozenset("number" if kind == "integer" else kind for kind in types_of(part)) - {"null"}
+        for part in (schema, other)
+    )
+    if own and others and own.isdisjoint(others):
+        yield loc, f"the {what} is {' or '.join(sorted(own))}, and the {other_name} is {' or '.join(sorted(others))}"
 
 
 def _single(schema: Any) -> Any:
     """Return the schema of one key, if the schema is of a list of keys."""
     return schema.get("items", {}) if isinstance(schema, dict) and "array" in types_of(schema) else schema
-
-
-def _kinds(schema: Any) -> frozenset[str]:
-    """Return the types of a schema's values as SQLite compares them: all numbers are of one type."""
-    return frozenset("number" if kind == "integer" else kind for kind in types_of(schema)) - {"null"}
-
-
-def _match(one: Any, other: Any) -> bool:
-    """Return whether values of two schemas can be equal; unknown types can."""
-    kinds = _kinds(one), _kinds(other)
-    return not all(kinds) or not kinds[0].isdisjoint(kinds[1])
-
-
-def _named(kinds: frozenset[str]) -> str:
-    words = {"array": "a list", "object": "an object", "boolean": "a truth value", "string": "text"}
-    return " or ".join(words.get(kind, f"a {kind}") for kind in sorted(kinds))

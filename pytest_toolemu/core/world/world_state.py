@@ -280,7 +280,6 @@ _Place = tuple[str, str]
 _MAX_ROWS: Final = 20
 _QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
 _INITIAL_TABLE: Final = re.compile(r"(?i)\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
-_MISSING: Final = "a table of which toolkit?"
 _REPLACEMENT: Final = "\ufffd"
 _NUL: Final = r"\u0000"  # as JSON text has it, unless the backslash is one of the text
 _ESCAPE: Final = re.compile(r"\\(?:u0000|.)")
@@ -312,6 +311,12 @@ class StateDatabase:
         for kit in (*plans, INITIAL):
             database.execute(f"ATTACH ':memory:' AS {quote(kit)}")
         self._names = {f"{kit}.{name}" for kit, plan in plans.items() for name in plan.tables}
+        for name in {name for plan in plans.values() for name in plan.tables}:
+            of_name = [f"{kit}.{name}" for kit, plan in plans.items() if name in plan.tables]
+            if len(of_name) > 1:
+                # SQLite would silently choose the first toolkit's table, but prefers a temporary view to all of them.
+                missing = quote(f"{name}; write {' or '.join(of_name)}")
+                database.execute(f"CREATE TEMP VIEW {quote(name)} AS SELECT * FROM {missing}")
         self._protect()
 
     def select(self, query: str, rows: Rows) -> list[dict[str, Any]]:
@@ -343,38 +348,9 @@ class StateDatabase:
             self._fill_tables(query)
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:
-            return explained(
-                error,
-                tables=self._names,
-                columns={field for table in self._tables.values() for field in table.fields},
-                functions=QUERY_FUNCTIONS,
-                scope="a query is one SELECT on the tables of the case's toolkits",
-            )
-        return self._ambiguity(query)
-
-    def _ambiguity(self, query: str) -> str | None:
-        """Return why a valid query is ambiguous: it reads a table that several toolkits have, without saying whose.
-
-        SQLite would silently choose the first toolkit's. As it prefers a temporary view to both, the query fails with a
-        view of a missing table exactly where the name of the toolkit is missing.
-        """
-        words = query.casefold()
-        for name in dict.fromkeys(name for plan in self._plans.values() for name in plan.tables):
-            kits = [kit for kit, plan in self._plans.items() if name in plan.tables]
-            if len(kits) == 1 or name.casefold() not in words:
-                continue
-            self._database.set_authorizer(None)
-            try:
-                self._database.execute(f"CREATE TEMP VIEW {quote(name)} AS SELECT * FROM {quote(_MISSING)}")
-                self._database.execute(f"EXPLAIN {_translated(query)}")
-            except sqlite3.Error as error:
-                if _MISSING in str(error):
-                    first, second = kits[:2]
-                    return f"SQL: {len(kits)} toolkits have a table {name!r}; write {first}.{name} or {second}.{name}"
-                raise
-            finally:
-                self._database.execute(f"DROP VIEW temp.{quote(name)}")
-                self._protect()
+            fields = {field for table in self._tables.values() for field in table.fields}
+            scope = "a query is one SELECT on the tables of the case's toolkits"
+            return explained(error, {*self._names, *fields, *QUERY_FUNCTIONS}, scope)
         return None
 
     def _fill_tables(self, query: str) -> None:
