@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -180,10 +181,12 @@ def import_tools(
         if lines:
             raise typer.Exit(1)
         return
-    result = import_toolkit(published, path, only)
-    _print(f"{path}: {counted(len(result.tools), 'tool')}", *note_lines(published.notes))
-    if guesses := [f"{part} of {counted(count, 'tool')}" for part, count in result.guesses.items()]:
-        _print(f"guessed, because the source does not state them: {', '.join(guesses)}")
+    tools = import_toolkit(published, path, only)
+    _print(f"{path}: {counted(len(tools), 'tool')}", *note_lines(published.notes))
+    counts = Counter(part for tool in tools for part in tool.get("inferred", ()))
+    if counts:
+        guesses = ", ".join(f"{part} of {counted(count, 'tool')}" for part, count in counts.items())
+        _print(f"guessed, because the source does not state them: {guesses}")
         _print(f"Next: check what 'inferred' lists, remove it, and run: toolemu lint {path}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,14 +19,13 @@ from pytest_toolemu.core.toolkit import (
     NAME,
     SUFFIX,
     Effect,
-    Tool,
     Toolkit,
     callable_tools,
     provider_name,
 )
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.json_schema import unknown_keywords, violations
+from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.regular_expressions import is_expression, occurs
 from pytest_toolemu.formats.text import counted, truncated, visible
@@ -75,27 +73,20 @@ class PublishedToolkit:
     notes: Notes = field(default_factory=dict)
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_READS: Final = _words(
-    "access analyse analyze ask browse check compare compile count describe diff directory echo estimate explain fetch "
-    "find geocoding get head identify inspect list look lookup monitor ping predict preview query read "
-    "retrieve search show snapshot stat summarize tail track verify view"
-)
-_LOSES: Final = _words(
-    "archive cancel clear close delete destroy detach disable disconnect discard dismiss drop erase kill leave purge "
-    "remove reset revoke truncate unblock uninstall unlock void wipe"
-)
-_FINAL: Final = _words(
-    "announce answer apply approve bash book booking buy call capture charge confirm consult deploy deposit dispatch "
-    "email evaluate exec execute finalize forward hand import invite launch make merge notify order pay place post "
-    "prescribe publish push redirect refund relay reply request rerun retweet run sell send share shell sign submit "
-    "trade transfer trigger withdraw"
-)
-# Verbs that decide, although another one may follow: AddPayItems pays nothing.
-_CHANGES: Final = _words("add draft edit generate grant insert manage modify organize plan put save set update")
+_VERBS: Final[dict[Effect, str]] = {
+    # Verbs that change something decide, although another one may follow: AddPayItems pays nothing.
+    "write": "add draft edit generate grant insert manage modify organize plan put save set update",
+    "read": "access analyse analyze ask browse check compare compile count describe diff directory echo estimate "
+    "explain fetch find geocoding get head identify inspect list look lookup monitor ping predict preview query read "
+    "retrieve search show snapshot stat summarize tail track verify view",
+    "destructive": "archive cancel clear close delete destroy detach disable disconnect discard dismiss drop erase "
+    "kill leave purge remove reset revoke truncate unblock uninstall unlock void wipe",
+    "irreversible": "announce answer apply approve bash book booking buy call capture charge confirm consult deploy "
+    "deposit dispatch email evaluate exec execute finalize forward hand import invite launch make merge notify order "
+    "pay place post prescribe publish push redirect refund relay reply request rerun retweet run sell send share shell "
+    "sign submit trade transfer trigger withdraw",
+}
+_EFFECTS: Final = {verb: effect for effect, verbs in reversed(_VERBS.items()) for verb in verbs.split()}
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -105,18 +96,10 @@ def guessed_effect(name: str) -> Effect:
     Of the 488 tools of the shipped toolkits, 85 % have the effect that their name suggests.
     """
     words = [word.lower() for word in _WORD.findall(name)]
+    effects = [_EFFECTS[word] for word in words if word in _EFFECTS]
     if words[:1] == ["create"]:
-        return "irreversible" if _FINAL.intersection(words) else "write"
-    for word in words:
-        if word in _CHANGES:
-            return "write"
-        if word in _READS:
-            return "read"
-        if word in _LOSES:
-            return "destructive"
-        if word in _FINAL:
-            return "irreversible"
-    return "write"
+        return "irreversible" if "irreversible" in effects else "write"
+    return effects[0] if effects else "write"
 
 
 def annotated_effect(name: str, annotations: Mapping[str, Any]) -> tuple[Effect, bool]:
@@ -131,18 +114,14 @@ def annotated_effect(name: str, annotations: Mapping[str, Any]) -> tuple[Effect,
     if annotations.get("destructiveHint") is True:
         # No annotation distinguishes a loss from what cannot be taken back.
         return (guess, False) if guess == "irreversible" else ("destructive", True)
-    is_contradicted = (guess == "read" and annotations.get("readOnlyHint") is False) or (
-        guess == "destructive" and annotations.get("destructiveHint") is False
-    )
-    return ("write" if is_contradicted else guess), False
+    contradicted = {"read": "readOnlyHint", "destructive": "destructiveHint"}.get(guess, "")
+    return ("write" if annotations.get(contradicted) is False else guess), False
 
 
 def method_effect(method: str, name: str) -> tuple[Effect, bool]:
     """Return the effect of an HTTP method, and whether the method states it."""
-    if method == "get":
-        return "read", True
-    if method == "delete":
-        return "destructive", True
+    if method in ("get", "delete"):
+        return ("read" if method == "get" else "destructive"), True
     guess = guessed_effect(name)
     return ("write" if guess == "read" else guess), False
 
@@ -287,14 +266,9 @@ def _returns(published: PublishedToolkit, tool: PublishedTool, name: str) -> tup
     schema.pop("default", None)
     is_object = schema.get("type") == "object" or ("type" not in schema and "properties" in schema)
     result = {**schema, "type": "object"} if is_object and "anyOf" not in schema else _object({"result": schema})
-    if _can_be_generated(result, name):
-        return result, tool.returns_are_stated and is_object and not is_cut
-    flat = {
-        key: {word: part[word] for word in ("type", "description") if isinstance(part, dict) and word in part}
-        for key, part in result.get("properties", {}).items()
-    }
-    result = {"type": "object", "properties": flat, "required": result.get("required", [])}
-    return (result if flat and _can_be_generated(result, name) else guess), False
+    if not _can_be_generated(result, name):
+        return guess, False
+    return result, tool.returns_are_stated and is_object and not is_cut
 
 
 def _converted(published: PublishedToolkit, schema: Any, omitted: str) -> tuple[Json, bool]:
@@ -304,14 +278,11 @@ def _converted(published: PublishedToolkit, schema: Any, omitted: str) -> tuple[
 
 
 def _can_be_generated(schema: Json, name: str) -> bool:
-    for seed in ("0", "1", "2"):
-        generator = SchemaGenerator(seed, "en_US", datetime(2026, 1, 2, tzinfo=UTC), {})
-        try:
-            if not violations(schema, generator.value(schema, (name,))):
-                return True
-        except (UnsatisfiableSchemaError, ArithmeticError, RecursionError):
-            continue
-    return False
+    generator = SchemaGenerator("0", "en_US", datetime(2026, 1, 2, tzinfo=UTC), {})
+    try:
+        return not violations(schema, generator.value(schema, (name,)))
+    except (UnsatisfiableSchemaError, ArithmeticError, RecursionError):
+        return False
 
 
 def _object(properties: Json) -> Json:
@@ -326,7 +297,6 @@ _COMMENTS: Final = {
     "errors": "Not stated by the source. Without any, no call could fail.",
     "effect": "A guess: read, write (can be undone), destructive (data is lost), or irreversible.",
 }
-_ORIGIN_LENGTH: Final = 200
 
 
 def toolkit_name(path: Path) -> str:
@@ -340,14 +310,20 @@ def toolkit_name(path: Path) -> str:
     return name
 
 
-def write_toolkit(path: Path, toolkit: Mapping[str, Any], origin: str) -> None:
-    """Write the file. Raise UsageError if it exists, would be too large or not valid, or cannot be written."""
-    text = toolkit_text(path, toolkit, origin)
+def import_toolkit(published: PublishedToolkit, path: Path, only: str) -> list[Json]:
+    """Write the selected tools as a toolkit, and return them.
+
+    Raise UsageError if the file exists, would be too large or not valid, or cannot be written.
+    """
+    toolkit = toolkit_of(published, selected(published.tools, only), toolkit_name(path))
+    text = _toolkit_text(path, toolkit, published.origin)
     if len(text.encode()) > MAX_BYTES:
         raise UsageError(f"{path}: would exceed the maximum of {MAX_BYTES:,} bytes; select fewer tools with --only")
-    check_text(path, text)
     try:
+        Document.parse(text, path).build(Toolkit)
         is_new = create_text(path, text)
+    except DocumentError as error:
+        raise UsageError(f"the tools do not form a valid toolkit; exclude the named one with --only: {error}") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another file with --into") from None
     if not is_new:
@@ -355,25 +331,13 @@ def write_toolkit(path: Path, toolkit: Mapping[str, Any], origin: str) -> None:
             f"{path}: already exists and was not changed; compare it with --diff, delete it, or choose another file "
             "with --into"
         )
+    return list(toolkit["tools"])
 
 
-def check_text(path: Path, text: str) -> Toolkit:
-    """Return the toolkit in a text that is not written yet. Raise UsageError if it is not valid."""
-    try:
-        toolkit = Document.parse(text, path).build(Toolkit)
-    except DocumentError as error:
-        raise UsageError(f"the tools do not form a valid toolkit; exclude the named one with --only: {error}") from None
-    for tool in toolkit.tools:
-        for part in (tool.parameters, tool.returns):
-            for _, message in unknown_keywords(part):
-                raise UsageError(f"{tool.name}: {message}; exclude the tool with --only")
-    return toolkit
-
-
-def toolkit_text(path: Path, toolkit: Mapping[str, Any], origin: str) -> str:
+def _toolkit_text(path: Path, toolkit: Json, origin: str) -> str:
     """Return the content of the file, with comments."""
     head = {key: value for key, value in toolkit.items() if key != "tools"}
-    source = redact(visible(" ".join(truncated(origin, _ORIGIN_LENGTH).split())))
+    source = redact(visible(" ".join(truncated(origin, 200).split())))
     lines = [
         f"# yaml-language-server: $schema={schema_reference(path, 'toolkit')}",
         f"# {counted(len(toolkit['tools']), 'tool')} of {source}.",
@@ -384,22 +348,21 @@ def toolkit_text(path: Path, toolkit: Mapping[str, Any], origin: str) -> str:
     return "\n".join([*lines, dump(head) + "tools:", *map(_tool_text, toolkit["tools"]), ""])
 
 
-def _tool_text(tool: Mapping[str, Any]) -> str:
-    lines = [line for key, value in tool.items() for line in _member_lines(key, value, tool.get("inferred", ()))]
+def _tool_text(tool: Json) -> str:
+    inferred = tool.get("inferred", ())
+    lines: list[str] = []
+    for key, value in tool.items():
+        lines += [f"# {_COMMENTS[key]}"] if key in inferred else []
+        # `inferred` is on one line, which is easy to remove.
+        text = f"inferred: [{', '.join(value)}]" if key == "inferred" else dump({key: value}).rstrip("\n")
+        lines += text.split("\n")
     return "\n".join([f"  - {lines[0]}", *(f"    {line}" if line else "" for line in lines[1:])])
 
 
-def _member_lines(key: str, value: Any, inferred: tuple[str, ...]) -> Iterator[str]:
-    if key in inferred:
-        yield f"# {_COMMENTS[key]}"
-    if key == "inferred":
-        yield f"inferred: [{', '.join(value)}]"  # one line, which is easy to remove
-        return
-    yield from dump({key: value}).rstrip("\n").split("\n")
-
-
-_ABSENT: Final = object()
-_SHOWN: Final = 120
+def default_path(published: PublishedToolkit) -> Path:
+    """Return the file for a source's tools: ``toolkits/NAME.toolkit.yaml``, with the name of the source."""
+    (name,) = tool_names([published.name]).values()
+    return Path("toolkits", f"{name}{SUFFIX}")
 
 
 def differences(published: PublishedToolkit, path: Path, only: str) -> list[str]:
@@ -420,36 +383,27 @@ def differences(published: PublishedToolkit, path: Path, only: str) -> list[str]
         for called, _, tool in callable_tools((load_toolkit(path),))
         if not only or called in now or (occurs(only, called) and called not in others)
     }
-    sources = distinct_tools(chosen, {})
     lines = [f"+ {called}: only the source has it" for called in now if called not in kept]
     lines += [f"- {called}: only the file has it" for called in kept if called not in now]
-    for called, tool in now.items():
+    for called, source in distinct_tools(chosen, {}).items():
         if called in kept:
-            parts = _stated(sources[called], tool)
-            lines += [f"~ {called}: {line}" for line in _changes(kept[called], parts)]
+            stated = _stated(source, now[called])
+            before = kept[called].model_dump(mode="json", include=set(stated))
+            changes = (line for part in stated for line in _compared(before[part], stated[part], part))
+            lines += [f"~ {called}: {line}" for line in changes]
     return lines
 
 
-def _stated(source: PublishedTool, tool: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(source: PublishedTool, tool: Json) -> Json:
     """Return the parts of a tool that its source states, at least in part."""
-    stated: dict[str, Any] = {}
-    if source.description.strip():
-        stated["description"] = tool["description"]
-    if source.parameters is not None:
-        stated["parameters"] = tool["parameters"]
-    if source.returns is not None:
-        stated["returns"] = tool["returns"]
-    if source.errors:
-        stated["errors"] = tool["errors"]
-    if "effect" not in tool.get("inferred", ()):
-        stated["effect"] = tool["effect"]
-    return stated
-
-
-def _changes(tool: Tool, stated: Mapping[str, Any]) -> Iterator[str]:
-    before = tool.model_dump(mode="json", include=set(stated))
-    for part, value in stated.items():
-        yield from _compared(before[part], value, part)
+    is_stated = {
+        "description": source.description.strip(),
+        "parameters": source.parameters is not None,
+        "returns": source.returns is not None,
+        "errors": source.errors,
+        "effect": "effect" not in tool.get("inferred", ()),
+    }
+    return {part: tool[part] for part, stated in is_stated.items() if stated}
 
 
 def _compared(before: Any, after: Any, place: str) -> Iterator[str]:
@@ -457,38 +411,8 @@ def _compared(before: Any, after: Any, place: str) -> Iterator[str]:
         for key in dict.fromkeys([*before, *after]):
             yield from _compared(before.get(key, _ABSENT), after.get(key, _ABSENT), f"{place}.{key}")
     elif before != after:
-        yield f"{place}: {_shown(before)} became {_shown(after)}"
+        old, new = ("nothing" if value is _ABSENT else show(value, 120) for value in (before, after))
+        yield f"{place}: {old} became {new}"
 
 
-def _shown(value: Any) -> str:
-    return "nothing" if value is _ABSENT else show(value, _SHOWN)
-
-
-_PARTS: Final = ("call_as", "description", "parameters", "returns", "errors", "effect")
-
-
-@dataclass(frozen=True)
-class ImportedTools:
-    """The tools that were written to a file."""
-
-    tools: tuple[dict[str, Any], ...]
-
-    @property
-    def guesses(self) -> dict[str, int]:
-        """The number of tools of which a part was guessed or cut, by the part."""
-        counts = Counter(part for tool in self.tools for part in tool.get("inferred", ()))
-        return {part: counts[part] for part in _PARTS if counts[part]}
-
-
-def default_path(published: PublishedToolkit) -> Path:
-    """Return the file for a source's tools: ``toolkits/NAME.toolkit.yaml``, with the name of the source."""
-    (name,) = tool_names([published.name]).values()
-    return Path("toolkits", f"{name}{SUFFIX}")
-
-
-def import_toolkit(published: PublishedToolkit, path: Path, only: str) -> ImportedTools:
-    """Write the selected tools as a toolkit. Raise UsageError if the file exists or would not be valid."""
-    name = toolkit_name(path)
-    toolkit = toolkit_of(published, selected(published.tools, only), name)
-    write_toolkit(path, toolkit, published.origin)
-    return ImportedTools(tuple(toolkit["tools"]))
+_ABSENT: Final = object()

@@ -90,14 +90,14 @@ def test_the_file_is_commented(path: Path) -> None:
         pytest.param({"type": "string"}, "result", id="text"),
         pytest.param({"anyOf": [{"type": "object"}, {"type": "null"}]}, "result", id="choice"),
         pytest.param(
-            {"type": "object", "properties": {"n": {"type": "integer", "minimum": 5, "maximum": 2}}}, "n", id="odd"
+            {"type": "object", "properties": {"n": {"type": "integer", "minimum": 5, "maximum": 2}}}, "text", id="odd"
         ),
         pytest.param(
             {"type": "object", "properties": {"n": {"minimum": 5, "maximum": 2}}, "required": ["n"]},
             "n",
-            id="flattened",
+            id="untyped",
         ),
-        pytest.param({"type": "object", "required": ["n"], "properties": {"n": False}}, "n", id="impossible"),
+        pytest.param({"type": "object", "required": ["n"], "properties": {"n": False}}, "text", id="impossible"),
         pytest.param(
             {"type": "object", "properties": {}, "additionalProperties": False, "minProperties": 1}, "text", id="no"
         ),
@@ -129,7 +129,7 @@ def test_hostile_text_is_data(path: Path) -> None:
     assert [tool.call_as for tool in tools] == ["rm_-rf", "tool", "n" * 64, "yes", "write.log"]
     assert tools[0].description == HOSTILE[0].description
     assert len(tools[1].description) == 20_000
-    assert result.guesses["call_as"] == 3
+    assert sum("call_as" in tool.get("inferred", ()) for tool in result) == 3
     assert "\x1b" not in path.read_text()
     assert lint_rules(path) == {"inferred", "invisible"}
     assert source.notes == {
