@@ -164,15 +164,8 @@ class PassedModel:
         """Return the remaining requests and tokens from the headers of the response."""
         return self._quotas
 
-    async def served(self) -> list[str]:
-        """Return no names: the program chooses the model."""
-        return []
-
-    async def confirm(self, name: str) -> None:
-        """Accept any name."""
-
-    async def probe(self) -> None:
-        """Do nothing: the program's requests show whether there is such a route."""
+    async def preflight(self) -> None:
+        """Do nothing: the program chooses the model."""
 
     async def aclose(self) -> None:
         """Do nothing: a connection ends with its request."""

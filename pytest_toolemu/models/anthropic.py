@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final
 
 import anthropic
 import httpx2
@@ -15,7 +15,6 @@ from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Re
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.batch_journal import UNANSWERED, BatchProgress, BatchRequest, present, results_by_id
 from pytest_toolemu.models.endpoint import (
-    ROUTE_SECONDS,
     Body,
     Messages,
     as_object,
@@ -41,12 +40,13 @@ _MARKED_SYSTEM_BLOCKS: Final = 3
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 
 
-class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
+class AnthropicModel(SdkModel):
     """A model behind the Messages protocol, which has no seed and no longer a temperature; neither is sent."""
 
     completions = "/v1/messages"
     errors = anthropic.AnthropicError
     optional = frozenset({"cache_control"})
+    listing: ClassVar = {"limit": 1000}
 
     def _client(self, verify: Any) -> anthropic.AsyncAnthropic:
         address, hooks = self.address, {"response": [self.address.on_response]}
@@ -75,14 +75,6 @@ class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
     def batches(self) -> AnthropicBatches:
         """Return the batches of this model."""
         return AnthropicBatches(self)
-
-    async def served(self) -> list[str]:
-        """List the models at the URL."""
-        return await self.call(
-            lambda client: client.models.list(limit=1000),
-            lambda page: [model.id for model in page.data or ()],
-            ROUTE_SECONDS,
-        )
 
     def _body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
         messages, tools = request.messages, request.tools
@@ -246,7 +238,7 @@ class AnthropicBatches:
         del upload
         listed = [{"custom_id": one.custom_id, "params": one.body} for one in requests]
         return await self._model.call(
-            lambda client: client.messages.batches.create(requests=cast(Any, listed)),
+            lambda client: client.messages.batches.create(requests=listed),
             lambda batch: present(batch.id, "batch ID"),
         )
 

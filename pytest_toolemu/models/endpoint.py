@@ -47,19 +47,10 @@ class ContentFilterError(ModelError):
 
 
 class Endpoint(Model, Protocol):
-    """A model behind a URL, which can list the models there and must be closed."""
+    """A model behind a URL, which can be checked and must be closed."""
 
-    async def served(self) -> list[str]:
-        """List the models at the URL; costs no tokens."""
-
-    async def confirm(self, name: str) -> None:
-        """Return if the URL knows this name or alias; ModelError, of status 404 if it does not. Costs no tokens."""
-
-    async def probe(self) -> None:
-        """Send an empty completion request, which costs no tokens.
-
-        ModelError of status 404, 405, or 200 if the URL has no such route, and of another status if it has.
-        """
+    async def preflight(self) -> None:
+        """Check that the model is available, at no token cost. UsageError if it is not."""
 
     async def aclose(self) -> None:
         """Close the connections. The model cannot be used afterwards."""
@@ -140,7 +131,7 @@ class EndpointAddress:
             async with asyncio.timeout(seconds):
                 return read(await request)
         except TimeoutError:
-            failure = self._unreachable(f"did not answer within {seconds:g} s", "")
+            failure = self._unreachable(f"did not answer within {seconds:g} s")
         except errors as error:
             failure = self._failure(error)
         except (AttributeError, ValueError) as error:
@@ -155,35 +146,31 @@ class EndpointAddress:
         message = f"{self.spec.label}: {self.base_url} answered with {self._clean(text)!r} instead of a reply"
         return ModelError(message, status=200, transient=True)
 
-    def _unreachable(self, problem: str, hint: str) -> ModelError:
-        """Build the error for a missing response; if there is a proxy, the proxy may be the cause."""
-        hint = proxy_hint(self.base_url) or hint
-        return ModelError(f"{self.spec.label}: {self.base_url} {problem}{hint}", transient=True)
+    def _unreachable(self, problem: str) -> ModelError:
+        """Build the error for a missing response."""
+        return ModelError(f"{self.spec.label}: {self.base_url} {problem}", transient=True)
 
     def _failure(self, error: Exception) -> ModelError:
         status: int | None = getattr(error, "status_code", None)
         if status is None:
             cause = self._clean(str(error.__cause__ or error))
-            return self._unreachable(f"cannot be reached ({cause})", "; is a server running there?")
+            return self._unreachable(f"cannot be reached ({cause}); is a server running there?")
         if status == 401:
             problem = "requires a key" if self.secret is None else f"refused the key in {self.variable}"
             remedy = f"put a valid key in {self.variable}, in the environment or the .env file"
             return ModelError(f"{self.spec.label}: {self.base_url} {problem} (401); {remedy}", status=401)
-        by_proxy = proxy_hint(self.base_url) if status == 407 or status >= 500 else ""
         delay = retry_after(getattr(getattr(error, "response", None), "headers", {}))
-        return self.refusal(status, getattr(error, "body", None), by_proxy, delay, str(error))
+        return self.refusal(status, getattr(error, "body", None), delay, str(error))
 
-    def refusal(
-        self, status: int, body: Any, place: str = "", delay: float | None = None, otherwise: str = ""
-    ) -> ModelError:
+    def refusal(self, status: int, body: Any, delay: float | None = None, otherwise: str = "") -> ModelError:
         """Build the error for a refused request from its status and body; ``otherwise`` is the text of an empty body.
 
-        ``place`` follows the message, and ``delay`` is the pause in seconds that the endpoint asks for.
+        ``delay`` is the pause in seconds that the endpoint asks for.
         """
         text, code = _complaint(body)
         kind = ContentFilterError if status == 400 and code in _FILTERED else ModelError
         return kind(
-            f"{self.spec.label}: {self.base_url} answered {status}: {self._clean(text or otherwise)}{place}",
+            f"{self.spec.label}: {self.base_url} answered {status}: {self._clean(text or otherwise)}",
             status=status,
             transient=(status in (408, 409, 429) or status >= 500) and code not in NO_CREDIT,
             retry_after=delay,
@@ -258,21 +245,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         except ValueError:
             pass
     return None
-
-
-def proxy_hint(url: str) -> str:
-    """Return a hint at the proxy that HTTP clients take from the environment for this URL; empty without one."""
-    from urllib.request import getproxies, proxy_bypass
-
-    parts, proxies = urlsplit(url), getproxies()
-    address = proxies.get(parts.scheme) or proxies.get("all")
-    if not address or proxy_bypass(parts.hostname or ""):
-        return ""
-    address = address.rpartition("//")[2].rpartition("@")[2]  # without credentials
-    return (
-        f"; the request went through the proxy {address}: check {parts.scheme.upper()}_PROXY and ALL_PROXY, or add "
-        f"{parts.hostname} to NO_PROXY"
-    )
 
 
 # Headers with the remaining amount, the limit, and the time when the bucket is full again.

@@ -7,12 +7,11 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from pytest_toolemu.core.identity import provider_and_name
-from pytest_toolemu.errors import ModelError, UsageError
-from pytest_toolemu.formats.yaml_document import closest
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.batch_journal import BatchableModel
 from pytest_toolemu.models.batch_queue import Batches
 from pytest_toolemu.models.endpoint import (
@@ -24,7 +23,6 @@ from pytest_toolemu.models.endpoint import (
     ServedEndpoint,
     check_url,
     parse_spec,
-    proxy_hint,
 )
 from pytest_toolemu.models.pricing import Price, Prices
 from pytest_toolemu.models.retrying import (
@@ -47,8 +45,6 @@ _VARIABLES: Final = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "vllm": ("VLLM_API_KEY",),
 }
-# Status of a missing route, or of a response that is not JSON, such as the page of a web server.
-_NO_ROUTE: Final = (200, 404, 405, 501)
 KEYS: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY")
 """The variables that are searched for keys first."""
 
@@ -122,7 +118,7 @@ class ModelPool:
         """
         for name, model in self._models.items():
             if (self._served_endpoint(parse_spec(name)) is not None) is served:
-                await preflight(model)
+                await model.preflight()
 
     async def close(self) -> None:
         """Close every connection."""
@@ -196,52 +192,6 @@ def named_model(spec: ModelSpec, parameters: Parameters) -> Endpoint:
     except UsageError:
         base_url = None
     return ReplayOnlyModel(spec, base_url, parameters)
-
-
-async def preflight(model: Endpoint) -> None:
-    """Check at no token cost that the endpoint answers, accepts the key and serves the model; UsageError if not.
-
-    An endpoint that cannot be checked (no models route, no permission, busy) is accepted; its first request will show.
-    """
-    name = model.identity["name"]
-    served: list[str] = []
-    try:
-        served = await model.served()
-        # Aliases and fine-tuned models are served without being listed.
-        if served and name not in served:
-            await model.confirm(name)
-    except ModelError as error:
-        if error.status in (None, 401, 407):
-            raise UsageError(str(error)) from None
-        if error.status == 404 and served:
-            url = model.identity["base_url"]
-            raise UsageError(f"{url} does not serve a model {name!r}{closest(name, served)}") from None
-        if error.status in _NO_ROUTE:
-            await _check_route(model, error)
-
-
-async def _check_route(model: Endpoint, listed: ModelError) -> None:
-    """Distinguish an endpoint that lists no models from a URL with a wrong path, which has no completions either."""
-    try:
-        await model.probe()
-    except ModelError as error:
-        if error.status in (None, 401, 407):
-            raise UsageError(str(error)) from None
-        if error.status in _NO_ROUTE:
-            raise UsageError(_wrong_path(model.identity, listed)) from None
-
-
-def _wrong_path(identity: Mapping[str, Any], listed: ModelError) -> str:
-    url, provider = str(identity["base_url"]), str(identity["provider"])
-    answer = "something that is not JSON, such as a web page," if listed.status == 200 else str(listed.status)
-    root, protocol = url.partition("://")[0] + "://" + urlsplit(url).netloc, "OpenAI"
-    hint = "" if url.endswith("/v1") else f"; such URLs usually end in /v1: try {root}/v1"
-    if provider == "anthropic":
-        protocol, hint = "Anthropic", "" if url == root else f"; try {root}"
-    return (
-        f"{provider}:{identity['name']}: {url} answered {answer} for its models and for completions, so no "
-        f"{protocol}-compatible API is available at this path{hint}{proxy_hint(url)}"
-    )
 
 
 def _address(spec: ModelSpec, environ: Mapping[str, str]) -> EndpointAddress:

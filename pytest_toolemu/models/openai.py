@@ -16,7 +16,6 @@ from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Re
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.batch_journal import UNANSWERED, BatchProgress, BatchRequest, present, results_by_id
 from pytest_toolemu.models.endpoint import (
-    ROUTE_SECONDS,
     Body,
     Messages,
     as_object,
@@ -37,7 +36,7 @@ _STOPS: Final[dict[str, FinishReason]] = {
 }
 
 
-class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
+class OpenAIModel(SdkModel):
     """A model behind Chat Completions."""
 
     completions = "/chat/completions"
@@ -57,12 +56,6 @@ class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
     def batches(self) -> OpenAIBatches:
         """Return the batches of this model."""
         return OpenAIBatches(self)
-
-    async def served(self) -> list[str]:
-        """List the models at the URL."""
-        return await self.call(
-            lambda client: client.models.list(), lambda page: [model.id for model in page.data or ()], ROUTE_SECONDS
-        )
 
     def _body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
         messages, tools, schema = request.messages, request.tools, request.schema

@@ -74,17 +74,9 @@ class WrapperModel:
         """Return the remaining requests and tokens from the inner model's rate-limit headers."""
         return self._inner.quotas()
 
-    async def served(self) -> list[str]:
-        """List the models at the inner model's URL."""
-        return await self._inner.served()
-
-    async def confirm(self, name: str) -> None:
-        """Check that the inner model's URL knows this name or alias."""
-        await self._inner.confirm(name)
-
-    async def probe(self) -> None:
-        """Check that the inner model's URL has a route for completions."""
-        await self._inner.probe()
+    async def preflight(self) -> None:
+        """Check that the inner model is available."""
+        await self._inner.preflight()
 
     async def aclose(self) -> None:
         """Close the inner model's connections."""
@@ -373,14 +365,7 @@ class ReplayOnlyModel:
         """Raise ModelError: only the recorder can answer, before the request gets here."""
         raise ModelError(f"{self._spec.label} is replayed, and cannot be called; use --toolemu-record=new to call it")
 
-    async def served(self) -> list[str]:
-        """Return no names: it is unknown what the endpoint serves."""
-        return []
-
-    async def confirm(self, name: str) -> None:
-        """Accept any name."""
-
-    async def probe(self) -> None:
+    async def preflight(self) -> None:
         """Do nothing: there is no endpoint."""
 
     async def aclose(self) -> None:

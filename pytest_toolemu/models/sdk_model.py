@@ -11,12 +11,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import httpx2
 
 from pytest_toolemu.core.messages import ModelRequest, Reply
+from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.formats.redaction import redact_json, secrets
+from pytest_toolemu.formats.yaml_document import closest
 from pytest_toolemu.models.endpoint import (
     ROUTE_SECONDS,
     Body,
@@ -30,44 +32,24 @@ from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 T = TypeVar("T")
 
-
-class ModelsRoute(Protocol):
-    """The models route of an SDK's client."""
-
-    def retrieve(self, name: str, /) -> Awaitable[object]:
-        """Return one model."""
+# Statuses of an endpoint that cannot be used at all, and of a missing route or a response that is not JSON.
+_UNUSABLE: Final = (None, 401, 407)
+_NO_ROUTE: Final = (200, 404, 405, 501)
 
 
-class SdkClient(Protocol):
-    """The part of an SDK's client that both SDKs have."""
-
-    @property
-    def models(self) -> ModelsRoute:
-        """The models route."""
-
-    def post(self, path: str, *, cast_to: type[httpx2.Response], body: object) -> Awaitable[httpx2.Response]:
-        """Send a body."""
-
-    async def close(self) -> None:
-        """Close the connections."""
-
-
-C = TypeVar("C", bound=SdkClient)
-
-
-class ClientPool(Generic[C]):
-    """Clients created by ``make`` as needed; ``clock`` counts seconds.
+class ClientPool:
+    """Clients of an SDK, created by ``make`` as needed; ``clock`` counts seconds.
 
     ``make`` gets the shared SSL context for the HTTP client's ``verify``.
     """
 
-    def __init__(self, make: Callable[[Any], C], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, make: Callable[[Any], Any], clock: Callable[[], float] = time.monotonic) -> None:
         self._make = make
         self._clock = clock
         self._pools = [_Pool(make(ssl_context()))]
 
     @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[C]:
+    async def one(self) -> AsyncIterator[Any]:
         """Lend the first client that has room for one more request."""
         pool = next((pool for pool in self._pools if pool.in_flight < REQUESTS_PER_CLIENT), None)
         if pool is None:
@@ -91,16 +73,17 @@ class ClientPool(Generic[C]):
             await self._pools.pop().client.close()
 
 
-class SdkModel(ABC, Generic[C]):
+class SdkModel(ABC):
     """A model behind the protocol of an SDK.
 
-    ``completions`` is the path of its requests, ``errors`` the base class of the SDK's errors, and ``optional`` names
-    the parameters that an endpoint may refuse.
+    ``completions`` is the path of its requests, ``errors`` the base class of the SDK's errors, ``optional`` names the
+    parameters that an endpoint may refuse, and ``listing`` has the options of a request for the list of models.
     """
 
     completions: ClassVar[str]
     errors: ClassVar[type[Exception]]
     optional: ClassVar[frozenset[str]]
+    listing: ClassVar[dict[str, int]] = {}
 
     def __init__(self, address: EndpointAddress, parameters: Parameters) -> None:
         self.address = address
@@ -113,7 +96,7 @@ class SdkModel(ABC, Generic[C]):
         return f"<{type(self).__name__} {self.address.spec}>"
 
     @abstractmethod
-    def _client(self, verify: Any) -> C: ...
+    def _client(self, verify: Any) -> Any: ...
 
     @abstractmethod
     def _body(self, request: ModelRequest, refused: frozenset[str]) -> Body: ...
@@ -144,22 +127,62 @@ class SdkModel(ABC, Generic[C]):
         body: Body = redact_json(self._body(request, refused), secrets(self.address.secret))
         return body
 
-    async def confirm(self, name: str) -> None:
-        """Ask the URL for one model by name or alias."""
-        await self.call(lambda client: client.models.retrieve(name), lambda _: None, ROUTE_SECONDS)
-
-    async def probe(self) -> None:
-        """Send an empty completion request, which every endpoint refuses at no cost."""
-        await self.call(
-            lambda client: client.post(self.completions, cast_to=httpx2.Response, body={}), read_nothing, ROUTE_SECONDS
+    async def served(self) -> list[str]:
+        """List the models at the URL."""
+        return await self.call(
+            lambda client: client.models.list(**self.listing),
+            lambda page: [model.id for model in page.data or ()],
+            ROUTE_SECONDS,
         )
+
+    async def preflight(self) -> None:
+        """Check at no token cost that the endpoint answers, accepts the key and serves the model; UsageError if not.
+
+        An endpoint that cannot be checked (no models route, no permission, busy) is accepted; its first request will
+        show.
+        """
+        name, served = self.address.spec.name, []
+        try:
+            served = await self.served()
+            # Aliases and fine-tuned models are served without being listed.
+            if served and name not in served:
+                await self.call(lambda client: client.models.retrieve(name), lambda _: None, ROUTE_SECONDS)
+        except ModelError as error:
+            if error.status in _UNUSABLE:
+                raise UsageError(str(error)) from None
+            if error.status == 404 and served:
+                raise UsageError(
+                    f"{self.address.base_url} does not serve a model {name!r}{closest(name, served)}"
+                ) from None
+            if error.status in _NO_ROUTE:
+                await self._check_route()
+
+    async def _check_route(self) -> None:
+        """Distinguish an endpoint that lists no models from a URL with a wrong path, which has no completions either.
+
+        Every endpoint refuses an empty completion request at no cost.
+        """
+        try:
+            await self.call(
+                lambda client: client.post(self.completions, cast_to=httpx2.Response, body={}),
+                read_nothing,
+                ROUTE_SECONDS,
+            )
+        except ModelError as error:
+            if error.status in _UNUSABLE:
+                raise UsageError(str(error)) from None
+            if error.status in _NO_ROUTE:
+                raise UsageError(
+                    f"{self.address.spec.label}: {self.address.base_url} has no API for models at this path; correct "
+                    "the base URL, which usually ends in /v1 (Anthropic: which has no path)"
+                ) from None
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._clients.close()
 
     async def call(
-        self, request: Callable[[C], Awaitable[Any]], read: Callable[[Any], T], seconds: float = math.inf
+        self, request: Callable[[Any], Awaitable[Any]], read: Callable[[Any], T], seconds: float = math.inf
     ) -> T:
         """Return what ``read`` makes of the response to a request of a client. ModelError if the request fails."""
         async with self._clients.one() as client:
@@ -187,7 +210,7 @@ def ssl_context() -> ssl.SSLContext:
 
 
 @dataclass
-class _Pool(Generic[C]):
-    client: C
+class _Pool:
+    client: Any
     in_flight: int = 0
     used: float = 0.0

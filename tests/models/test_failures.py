@@ -9,7 +9,7 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator
-from fnmatch import fnmatch
+from operator import methodcaller
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from pytest_toolemu.core.messages import Ledger
 from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.models.endpoint import Parameters, parse_spec
-from pytest_toolemu.models.model_pool import open_model, preflight
+from pytest_toolemu.models.model_pool import open_model
 from pytest_toolemu.models.retrying import LocalRateLimiter, RetryingModel
 from pytest_toolemu.models.structured_output import ask
 from tests.loopback import Fault, replies
@@ -35,6 +35,7 @@ from tests.models.conftest import (
     using,
 )
 
+preflight = methodcaller("preflight")
 PROVIDERS = ("openai", "anthropic", "vllm")
 ROUTES = {"openai": "/v1/chat/completions", "vllm": "/v1/chat/completions", "anthropic": "/v1/messages"}
 
@@ -295,69 +296,24 @@ PAGE: Answer = (200, {"content-type": "text/html"}, "<!doctype html><title>Welco
 
 
 @pytest.mark.parametrize(
-    ("provider", "path", "answers", "complaint"),
+    ("provider", "path", "answers"),
     [
-        (
-            "openai",
-            "/api",
-            {},
-            "{url} answered 404 for its models and for completions, so no OpenAI-compatible API is available at this path; such "
-            "URLs usually end in /v1: try {root}/v1",
-        ),
-        ("openai", "/v1", {}, "{url} answered 404 for its models and for completions, so no OpenAI-compatible API is available at this path"),
-        (
-            "openai",
-            "/api",
-            {"/api/models": PAGE, "/api/chat/completions": PAGE},
-            "{url} answered something that is not JSON, such as a web page, for its models and for completions, so no "
-            "OpenAI-compatible API is available at this path; such URLs usually end in /v1: try {root}/v1",
-        ),
-        (
-            "openai",
-            "/v1",
-            {"/v1/chat/completions": (501, {}, "Unsupported method ('POST')")},
-            "{url} answered 404 for its models and for completions, *",
-        ),
-        ("openai", "/v1", {"/v1/models": PAGE}, "{url} answered something that is not JSON, such as a web page, for *"),
-        (
-            "anthropic",
-            "/claude",
-            {},
-            "{url} answered 404 for its models and for completions, so no Anthropic-compatible API is available at this path; try {root}",
-        ),
-        (
-            "anthropic",
-            "/claude",
-            {"/claude/v1/models": PAGE, "/claude/v1/messages": PAGE},
-            "{url} answered something that is not JSON, *; try {root}",
-        ),
+        ("openai", "/api", {}),
+        ("openai", "/v1", {}),
+        ("openai", "/api", {"/api/models": PAGE, "/api/chat/completions": PAGE}),
+        ("openai", "/v1", {"/v1/chat/completions": (501, {}, "Unsupported method ('POST')")}),
+        ("openai", "/v1", {"/v1/models": PAGE}),
+        ("anthropic", "/claude", {}),
+        ("anthropic", "/claude", {"/claude/v1/models": PAGE, "/claude/v1/messages": PAGE}),
     ],
-)  # fmt: skip
-def test_preflight_finds_a_wrong_path(
-    raw: RawServer, provider: str, path: str, answers: Answers, complaint: str
-) -> None:
+)
+def test_preflight_finds_a_wrong_path(raw: RawServer, provider: str, path: str, answers: Answers) -> None:
     with raw(answers) as server:
         url = server.url + path
         environ = {"OPENAI_API_KEY": OPENAI_KEY, "ANTHROPIC_API_KEY": ANTHROPIC_KEY}
         model = open_model(parse_spec(f"{provider}:m@{url}"), Parameters(), environ)
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(UsageError, match=f"{provider}:m: {url} has no API for models at this path; correct the"):
             using(model, preflight)
-    assert fnmatch(str(caught.value), f"{provider}:m: {complaint.format(url=url, root=server.url)}")
-
-
-@each_provider
-def test_preflight_names_an_unreachable_proxy(provider: str, closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{closed_port}")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    with pytest.raises(UsageError) as caught:
-        using(opened(provider, "http://models.internal"), preflight)
-    message = str(caught.value)
-    assert message.startswith(f"{provider}:loopback: http://models.internal")
-    assert "cannot be reached (" in message
-    assert message.endswith(
-        f"the request went through the proxy 127.0.0.1:{closed_port}: check HTTP_PROXY and ALL_PROXY, or add "
-        "models.internal to NO_PROXY"
-    )
 
 
 @each_provider
@@ -365,9 +321,8 @@ def test_the_credentials_of_a_proxy_are_not_shown(
     provider: str, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", f"http://me:canary-0123456789@127.0.0.1:{closed_port}")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=r"cannot be reached \(") as caught:
         using(opened(provider, "http://models.internal"), preflight)
-    assert "through the proxy 127.0.0.1:" in str(caught.value)
     assert "canary" not in str(caught.value)
 
 
@@ -378,10 +333,8 @@ def test_preflight_stops_at_a_proxy_that_requires_a_password(
     with raw({}) as server:
         server.answers[f"{server.url}/v1/models"] = (407, {}, "who are you?")
         monkeypatch.setenv("HTTP_PROXY", server.url)
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(UsageError, match=" answered 407: "):
             using(opened(provider, server.url), preflight)
-    assert " answered 407: " in str(caught.value)
-    assert f"; the request went through the proxy {server.url.removeprefix('http://')}: check" in str(caught.value)
 
 
 @each_provider

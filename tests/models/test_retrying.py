@@ -248,9 +248,9 @@ class Slow:
             raise answer
         return answer
 
-    def served(self) -> None: ...
+    def preflight(self) -> None: ...
 
-    confirm = probe = aclose = served
+    aclose = preflight
 
 
 def test_a_request_that_takes_twice_as_long_as_usual_stalls_its_case_and_so_does_back_off() -> None:
