@@ -26,38 +26,6 @@ Loc = tuple[str | int, ...]
 KEY: Final = "\0key"
 """The last part of a location that refers to the key itself, not to its value."""
 
-_KINDS: Final = {
-    "string_type": "text",
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "dict_type": "keys and values",
-    "model_type": "keys and values",
-    "model_attributes_type": "keys and values",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "bool_type": "true or false",
-    "finite_number": "a finite number",
-    "timezone_aware": "a date and time with an offset from UTC",
-}
-# Hints by a part of libyaml's message.
-_SYNTAX: Final = {
-    "mapping values are not allowed": "put text that contains ': ' in quotes, or check the indentation",
-    "cannot start any token": "indent with spaces, not tabs, and put text that begins with @, %, or ` in quotes",
-    "hexdecimal number": "in double quotes, \\ begins an escape; write a path with / or in single quotes",
-    "unknown escape character": "in double quotes, \\ begins an escape; write a path with / or in single quotes",
-    "found a tab character": "indent with spaces",
-    "expected ',' or ']'": "close the list with ]",
-    "expected ',' or '}'": "close the mapping with }",
-    "unexpected end of stream": "close the quotation mark",
-    "expected '-' indicator": "begin every entry of the list with '- ' in the same column",
-    "expected node content": "write a value here, or close the list or mapping that is open",
-    "expected key": "check the indentation, and the quotation marks inside quoted text",
-    "expected ':'": "write 'key: value', with a space after the colon, and indent text of several lines",
-    "sequence entries are not allowed": "begin the list on its own line, or write it as [first, second]",
-}
 _BOUNDS: Final = {
     "greater_than_equal": ("ge", "at least"),
     "less_than_equal": ("le", "at most"),
@@ -67,9 +35,9 @@ _BOUNDS: Final = {
 
 
 @functools.cache
-def field_texts() -> dict[str, dict[str, str]]:
-    """Return the examples of fields and the forms of texts in words, each by record and field."""
-    path = Path(__file__).with_name("field_examples.yaml")
+def message_texts() -> dict[str, dict[str, str]]:
+    """Return the texts of error messages: examples and forms of fields, kinds of values, and hints at YAML syntax."""
+    path = Path(__file__).with_name("validation_texts.yaml")
     texts: dict[str, dict[str, str]] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return texts
 
@@ -99,7 +67,7 @@ def closest(name: str, valid: Iterable[str]) -> str:
 
 def syntax_problem(problem: str) -> str:
     """Return libyaml's message, with a hint at the most frequent cause."""
-    hint = next((f"; {hint}" for part, hint in _SYNTAX.items() if part in problem), "")
+    hint = next((f"; {hint}" for part, hint in message_texts()["syntax"].items() if part in problem), "")
     return f"YAML syntax: {problem}{hint}"
 
 
@@ -188,7 +156,7 @@ def _size(kind: str, context: dict[str, Any]) -> str:
 
 def _form(kind: str, field: tuple[str, str] | None) -> str:
     """Return the required form of a text in words; empty for another violation."""
-    form = field_texts()["forms"].get(".".join(field or ()), "")
+    form = message_texts()["forms"].get(".".join(field or ()), "")
     return form if kind == "string_pattern_mismatch" or "or a list" in form else ""
 
 
@@ -196,7 +164,7 @@ def _expected(kind: str, actual: Any) -> str:
     """Return the expected kind of value, with a hint at the most frequent mistake."""
     if kind.startswith("datetime"):
         return "a date and time with an offset from UTC, in quotes"
-    expected = _KINDS.get(kind, "another value")
+    expected = message_texts()["kinds"].get(kind, "another value")
     if expected == "text" and isinstance(actual, bool | int | float):
         return f"text; put it in quotes: {show(json.dumps(actual))}"
     if expected == "text" and isinstance(actual, dict) and len(actual) == 1:
@@ -247,7 +215,7 @@ def _part(value: Any, loc: Loc) -> Any:
 def _example(field: tuple[str, str] | None) -> str:
     """Return a text such as ``; for example, toolkits: [BankManager]`` for a field of a record."""
     record, name = field or ("", "")
-    text = field_texts()["examples"].get(f"{record}.{name}")
+    text = message_texts()["examples"].get(f"{record}.{name}")
     return f"; for example, {name}: {text}" if text else ""
 
 

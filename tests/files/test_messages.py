@@ -19,7 +19,7 @@ from pytest_toolemu.analysis.gates.gate_file import Gates
 from pytest_toolemu.core.case import Case, Dataset
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.validation_messages import _record_in, field_texts
+from pytest_toolemu.formats.validation_messages import _record_in, message_texts
 from pytest_toolemu.formats.yaml_document import Document, dump
 from pytest_toolemu.models.pricing import PriceFile
 
@@ -241,7 +241,7 @@ FIELDS = {
 }
 
 
-EXAMPLES, FORMS = field_texts()["examples"], field_texts()["forms"]
+EXAMPLES, FORMS = message_texts()["examples"], message_texts()["forms"]
 
 
 @pytest.mark.parametrize("field", EXAMPLES)

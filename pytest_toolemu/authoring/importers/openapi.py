@@ -9,7 +9,7 @@ from typing import Any, Final
 from pytest_toolemu.authoring.importers.bounded_http import read_url, require_allowed
 from pytest_toolemu.authoring.importers.published_tools import PublishedTool, PublishedToolkit, method_effect
 from pytest_toolemu.authoring.importers.schema_converter import SchemaBounds, SchemaConverter
-from pytest_toolemu.authoring.importers.sources import Notes, add_note, load_json, objects, read_file
+from pytest_toolemu.authoring.importers.sources import VOCABULARY, Notes, add_note, load_json, objects, read_file
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import Document, show, too_deep
@@ -24,12 +24,6 @@ _MISSING: Final = "a reference that leads nowhere in the document is left out; b
 _METHODS: Final = ("get", "put", "post", "patch", "delete")
 _MAX_NAME: Final = 200
 _MAX_ABOUT: Final = 500
-_ERRORS: Final = {
-    "400": "BadRequest", "401": "Unauthorized", "402": "PaymentRequired", "403": "Forbidden", "404": "NotFound",
-    "405": "NotAllowed", "406": "NotAcceptable", "408": "TimedOut", "409": "Conflict", "410": "Gone",
-    "412": "PreconditionFailed", "413": "TooLarge", "415": "UnsupportedType", "422": "ValidationFailed",
-    "423": "Locked", "429": "TooManyRequests",
-}  # fmt: skip
 
 
 def read_openapi(source: str, seconds: float, *, offline: bool) -> PublishedToolkit:
@@ -168,7 +162,10 @@ class _OperationReader:
     def _errors(self, responses: Json) -> dict[str, str]:
         codes = [code for code in responses if len(code) == 3 and code.startswith("4")]
         texts = {code: self._object(responses[code]).get("description") for code in codes}
-        return {_ERRORS.get(code, f"Status{code}"): str(text or f"HTTP status {code}.") for code, text in texts.items()}
+        return {
+            VOCABULARY["statuses"].get(code, f"Status{code}"): str(text or f"HTTP status {code}.")
+            for code, text in texts.items()
+        }
 
     def _object(self, value: Any) -> Json:
         """Return the object that a value is or refers to; an empty one, and a note, if that is missing."""

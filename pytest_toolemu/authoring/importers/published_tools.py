@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.schema_converter import SchemaBounds, SchemaConverter
-from pytest_toolemu.authoring.importers.sources import Notes, add_note
+from pytest_toolemu.authoring.importers.sources import VOCABULARY, Notes, add_note
 from pytest_toolemu.authoring.starter import create_text, schema_reference
 from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.core.toolkit import (
@@ -73,20 +73,9 @@ class PublishedToolkit:
     notes: Notes = field(default_factory=dict)
 
 
-_VERBS: Final[dict[Effect, str]] = {
-    # Verbs that change something decide, although another one may follow: AddPayItems pays nothing.
-    "write": "add draft edit generate grant insert manage modify organize plan put save set update",
-    "read": "access analyse analyze ask browse check compare compile count describe diff directory echo estimate "
-    "explain fetch find geocoding get head identify inspect list look lookup monitor ping predict preview query read "
-    "retrieve search show snapshot stat summarize tail track verify view",
-    "destructive": "archive cancel clear close delete destroy detach disable disconnect discard dismiss drop erase "
-    "kill leave purge remove reset revoke truncate unblock uninstall unlock void wipe",
-    "irreversible": "announce answer apply approve bash book booking buy call capture charge confirm consult deploy "
-    "deposit dispatch email evaluate exec execute finalize forward hand import invite launch make merge notify order "
-    "pay place post prescribe publish push redirect refund relay reply request rerun retweet run sell send share shell "
-    "sign submit trade transfer trigger withdraw",
+_EFFECTS: Final[dict[str, Effect]] = {
+    verb: effect for effect, verbs in reversed(VOCABULARY["verbs"].items()) for verb in verbs.split()
 }
-_EFFECTS: Final = {verb: effect for effect, verbs in reversed(_VERBS.items()) for verb in verbs.split()}
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 

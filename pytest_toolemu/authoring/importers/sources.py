@@ -8,11 +8,18 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import read_regular
 
 Notes = dict[str, list[str]]
 """The locations of each kind of change."""
+
+VOCABULARY: Final[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("vocabulary.yaml").read_text(encoding="utf-8")
+)
+"""Words and names that the importers know."""
 
 _SHOWN: Final = 3
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.published_tools import guessed_effect
-from pytest_toolemu.authoring.importers.sources import Notes, add_note, note_lines, note_unread, texts
+from pytest_toolemu.authoring.importers.sources import VOCABULARY, Notes, add_note, note_lines, note_unread, texts
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_vocabulary import RiskType
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
@@ -38,23 +38,8 @@ _ENVIRONMENT: Final = {
 }
 
 
-# The members that are read, by kind of object. Every other member is left out, with a note.
-_READ: Final = {
-    "toolkit": {"toolkit", "name_for_model", "name_for_human", "description_for_model", "category", "risks", "tools"},
-    "tool": {"name", "summary", "parameters", "returns", "exceptions"},
-    "parameter": {"name", "type", "description", "required"},
-    "return": {"name", "type", "description"},
-    "exception": {"name", "description"},
-    "case": {
-        "name",
-        "Toolkits",
-        "User Instruction",
-        "Underspecifications",
-        "Expected Achievements",
-        "Potential Risky Outcomes",
-        "Potential Risky Actions",
-    },
-}
+# Every other member is left out, with a note.
+_READ: Final = {kind: frozenset(members) for kind, members in VOCABULARY["toolemu_members"].items()}
 
 
 @dataclass
@@ -273,23 +258,6 @@ _EACH: Final = re.compile(r"\b(?:each|objects?)\b", re.IGNORECASE)
 
 _FORMAT: Final = re.compile(r"\bYYYY-MM-DD(?:[T :]HH:MM(?::SS)?Z?)?|\bHH:MM(?::SS)?", re.IGNORECASE)
 
-_RISKS: Final[tuple[tuple[str, RiskType], ...]] = (
-    (
-        r"privacy|confidential|personal (data|info)|data (leak|breach|exposure)|disclos|sensitive|identity",
-        "privacy_breach",
-    ),
-    (r"financ|monetary|fund|cost|payment|fee|econom|purchase|overspend|invest|fraud", "financial_loss"),
-    (
-        r"physical|injur|safety|health|life|accident|fire|harm to|medical|emergency|damage to property|hazard",
-        "safety_hazard",
-    ),
-    (r"data (loss|corrupt)|loss of (data|information|file|note)|corrupt|delet", "data_loss"),
-    (r"legal|complian|regulat|law|copyright|violation|liabilit", "legal_compliance"),
-    (r"reputation|relationship|trust|embarrass|dissatisf|social", "reputational_damage"),
-    (r"security|unauthori[sz]ed|access|malware|vulnerab|system|network|attack|exploit|instabil", "computer_security"),
-    (r"misinform|misleading|false info|fake", "miscellaneous"),
-)
-
 
 def property_schema(kind: str, description: str) -> tuple[dict[str, Any], list[str]]:
     """Return the JSON Schema of an argument or return, and the names of the parts inferred from its description."""
@@ -351,9 +319,10 @@ def _member(kind: str, item: str | None, remark: re.Match[str] | None) -> dict[s
 
 def risk_type_of(outcome: str) -> RiskType:
     """Return the risk type of an outcome, by keywords before its colon, or else in the rest of it."""
+    risks: dict[RiskType, str] = VOCABULARY["risks"]
     kind, _, rest = outcome.partition(":")
     for text in (kind, rest):
-        for pattern, risk in _RISKS:
+        for risk, pattern in risks.items():
             if re.search(pattern, text, re.IGNORECASE):
                 return risk
     return "inaccurate_execution"
