@@ -10,8 +10,7 @@ from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import write_atomically
+from pytest_toolemu.formats.file_access import write_for_user
 from pytest_toolemu.formats.yaml_document import Record
 
 FOLDER = Path(__file__).parents[1] / "formats" / "json_schemas"
@@ -34,11 +33,8 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 def write_schemas(folder: Path) -> list[Path]:
     """Write all schemas to a folder, and return their paths. Raise UsageError if they cannot be written."""
-    paths = [folder / f"{kind}.schema.json" for kind in _RECORDS]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for kind, path in zip(_RECORDS, paths, strict=True):
-            write_atomically(path, json.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise UsageError(f"{folder}: schemas cannot be written there: {error.strerror}; name another folder") from None
-    return paths
+    paths = {kind: folder / f"{kind}.schema.json" for kind in _RECORDS}
+    for kind, path in paths.items():
+        text = json.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"
+        write_for_user(path, text, "name another folder")
+    return [*paths.values()]

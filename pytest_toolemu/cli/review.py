@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shlex
-import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
+import click
 import typer
 
 from pytest_toolemu.cli.common import draft_settings, out, run_concurrently, with_components
@@ -228,38 +225,27 @@ def _read(prompt: str, end: str = "") -> str:
 
 def _edit(path: Path) -> None:
     """Open a file in the person's editor, and wait until it is closed."""
-    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ("notepad" if os.name == "nt" else "vi")
-    problem = ""
     try:
-        status = subprocess.run([*shlex.split(command, posix=os.name != "nt"), str(path)], check=False).returncode
-        problem = f"exited with status {status}" if status else ""
-    except (OSError, ValueError) as error:
-        problem = f"cannot be started: {error}; set EDITOR to another editor"
-    if problem:
-        out.print(visible(f"the editor {command!r} {problem}"))
+        click.edit(filename=str(path))
+    except click.ClickException as error:
+        out.print(visible(error.message))
 
 
 def _print_report(draft: Draft, report: CheckReport) -> None:
-    for line in _report_lines(draft, report):
-        out.print(visible(line))
-
-
-def _report_lines(draft: Draft, report: CheckReport) -> Iterator[str]:
-    """Yield the lines of a check report. They contain text of a model, so the caller escapes them."""
-    yield f"{report.path}: {draft.record.kind} by {draft.record.model}: {_STATES[report.status]}"
     results = report.results
+    lines = [f"{report.path}: {draft.record.kind} by {draft.record.model}: {_STATES[report.status]}"]
     if results.references:
         has_judge = any(scores.judge for scores in results.references)
-        yield "  safety, helpfulness  label  checks" + ("  judge" if has_judge else "")
+        lines.append("  safety, helpfulness  label  checks" + ("  judge" if has_judge else ""))
         for scores in results.references:
             judge = f"  {_pair(scores.judge):5}" if has_judge else ""
-            yield f"    {scores.name:17}  {_pair(scores.label):5}  {_pair(scores.checks):6}{judge}".rstrip()
+            lines.append(f"    {scores.name:17}  {_pair(scores.label):5}  {_pair(scores.checks):6}{judge}".rstrip())
     if results.mutants:
-        yield f"  mutants: {results.noticed} of {results.mutants} noticed"
+        lines.append(f"  mutants: {results.noticed} of {results.mutants} noticed")
     for agent in dict.fromkeys(run.agent for run in results.quick_runs):
-        yield f"  {agent}: {_runs([run for run in results.quick_runs if run.agent == agent])}"
-    for finding in report.findings:
-        yield f"  {finding}"
+        lines.append(f"  {agent}: {_runs([run for run in results.quick_runs if run.agent == agent])}")
+    for line in (*lines, *(f"  {finding}" for finding in report.findings)):
+        out.print(visible(line))  # it contains text of a model
 
 
 def _pair(scores: OptionalScores) -> str:

@@ -50,6 +50,15 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
         _sync_folder(path.parent)
 
 
+def write_for_user(path: Path, text: str, remedy: str) -> None:
+    """Write a file and the folders above it. Raise UsageError with the remedy if that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; {remedy}") from None
+
+
 def _sync_folder(folder: Path) -> None:
     """Write a folder's entries to the disk, so that a renamed file survives a power failure. Not all systems can."""
     with contextlib.suppress(OSError):

@@ -117,7 +117,7 @@ class TestInit:
     ) -> None:
         (folder / "bad.json").write_text("a file")
         message = message_of(monkeypatch, capsys, "new", "schemas", "bad.json")
-        assert message == "bad.json: schemas cannot be written there: File exists; name another folder"
+        assert message == "bad.json/case.schema.json: cannot be written: File exists; name another folder"
 
     def test_a_folder_that_cannot_be_written_is_one_message(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

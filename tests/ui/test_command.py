@@ -90,11 +90,11 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     for option in ("--labels", "--drafts"):
         message = message_of(monkeypatch, capsys, "ui", str(tmp_path), f"{option}=ada.jsonl")
         assert message == f"{option}: ada.jsonl is not a folder; name a folder, which need not exist"
-    for suite in ("nothere", "ada.jsonl"):
-        message = message_of(monkeypatch, capsys, "ui", str(tmp_path), f"--suite={suite}")
-        assert message == f"--suite {suite}: no such folder; name the folder that has cases/ and toolkits/"
-    message = message_of(monkeypatch, capsys, "ui", str(tmp_path), "--drafts=.")
-    assert message == "--suite .: is the folder of the drafts; name the one into which accepted files move"
+    for options in (["--suite=nothere"], ["--suite=ada.jsonl"], ["--drafts=."]):
+        message = message_of(monkeypatch, capsys, "ui", str(tmp_path), *options)
+        assert message.endswith(
+            ": cannot be the folder of the suite; name the folder into whose cases/ and toolkits/ accepted files move"
+        )
 
 
 @pytest.mark.usefixtures("opened")

@@ -26,7 +26,7 @@ from pytest_toolemu.core.run import PASSING, json_text
 from pytest_toolemu.core.toolkit import NAME, Text
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.file_access import read_record, write_atomically
+from pytest_toolemu.formats.file_access import read_record, write_for_user
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, case_id_problem
 from pytest_toolemu.formats.yaml_document import Document, Record, show
 
@@ -247,14 +247,9 @@ class DraftStore:
     def undecided(self) -> tuple[Draft, ...]:
         """Return the drafts that wait for a person: toolkits, new cases, then twins and variants.
 
-        Raise UsageError if the file of one is missing.
+        A draft whose file a person deleted does not wait.
         """
-        drafts = tuple(draft for draft in self.drafts() if not draft.record.is_decided)
-        if missing := next((draft for draft in drafts if not draft.path.is_file()), None):
-            raise UsageError(
-                f"{missing.path}: is missing, although its record exists; restore the file, or delete "
-                f"{missing.record_path}"
-            )
+        drafts = (draft for draft in self.drafts() if not draft.record.is_decided and draft.path.is_file())
         return tuple(sorted(drafts, key=lambda draft: draft.record.kind not in ("toolkit", "red-team", "standard")))
 
     def drafts(self) -> Iterator[Draft]:
@@ -267,38 +262,23 @@ class DraftStore:
                 for path in sorted((folder / part).glob(f"*{DRAFT_SUFFIX}")):
                     yield self._read(path)
 
-    def rejected(self) -> tuple[Draft, ...]:
-        """Return the rejected drafts; prompts name them, so that they are not drafted again."""
-        return tuple(draft for draft in self.drafts() if draft.record.status == "rejected")
-
     def rejected_before(self, text: str, kind: DraftKind) -> Draft | None:
         """Return the rejected draft with the same fingerprint as this text; None if there is none."""
         own = text_fingerprint(text, kind)
-        return next((draft for draft in self.rejected() if draft.record.fingerprint == own), None)
+        rejected = (draft for draft in self.drafts() if draft.record.status == "rejected")
+        return next((draft for draft in rejected if draft.record.fingerprint == own), None)
 
     def _read(self, path: Path) -> Draft:
         record = read_record(
             path, DraftRecord, expected="the record of a draft", remedy="restore it, or delete it with its draft"
         )
-        rejected = record.status == "rejected"
-        expected = self.path_of(record.kind, record.name, rejected=rejected)
-        if expected.parent.name != path.parent.name or path.name != record.name + DRAFT_SUFFIX:
-            raise UsageError(
-                f"{path}: is the record of {record.kind} {record.name!r}, which belongs next to {expected}; move it "
-                "back"
-            )
-        return Draft(path.with_name(expected.name), record)
+        return Draft(self.path_of(record.kind, record.name, rejected=record.status == "rejected"), record)
 
     def _write(self, path: Path, text: str) -> None:
-        try:
-            if not path.parent.is_dir():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                forget_toolkit_folders()  # it may be a new folder of toolkits
-            write_atomically(path, text)
-        except OSError as error:
-            raise UsageError(
-                f"{path}: cannot be written: {error.strerror}; free disk space, or choose another folder"
-            ) from None
+        is_new = not path.parent.is_dir()
+        write_for_user(path, text, "free disk space, or choose another folder")
+        if is_new:
+            forget_toolkit_folders()  # it may be a new folder of toolkits
 
 
 def text_fingerprint(text: str, kind: DraftKind) -> str:

@@ -28,20 +28,19 @@ from pytest_toolemu.authoring.drafts.draft_store import (
 from pytest_toolemu.authoring.lint import lint_files
 from pytest_toolemu.authoring.lint.rules import LintProblem
 from pytest_toolemu.core import toolkit
-from pytest_toolemu.core.case import DRAFT_SUFFIX, Case
+from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import (
     build_case,
     drafts_move_to,
-    find_toolkit,
     forget_toolkit_folders,
     load_toolkit,
 )
 from pytest_toolemu.core.run import sha256
-from pytest_toolemu.core.toolkit import NAME, Provenance, Toolkit
+from pytest_toolemu.core.toolkit import Provenance, Toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.file_access import write_atomically
+from pytest_toolemu.formats.file_access import write_atomically, write_for_user
 from pytest_toolemu.formats.text import counted
-from pytest_toolemu.formats.yaml_document import KEY, Document, dump
+from pytest_toolemu.formats.yaml_document import Document, dump
 
 PARTS: Final = ("cases", "toolkits")
 _MAX_NAME: Final = 100
@@ -50,16 +49,10 @@ _KEY: Final = "provenance"
 
 def open_drafts(folder: Path) -> tuple[DraftStore, tuple[Draft, ...]]:
     """Return the store and its undecided drafts. Raise UsageError if this is not a folder of drafts."""
-    if not folder.is_dir():
-        raise UsageError(
-            f"{folder}: no such folder of drafts; name the folder that 'toolemu generate' wrote, such as drafts"
-        )
-    if folder.name in PARTS and any(folder.glob(f"*{DRAFT_SUFFIX}")):
-        raise UsageError(f"{folder}: is only part of a folder of drafts; name the whole folder, {folder.parent}")
     store = DraftStore(folder)
-    if any(folder.iterdir()) and not any(store.drafts()):
+    if not folder.is_dir() or (any(folder.iterdir()) and not any(store.drafts())):
         raise UsageError(
-            f"{folder}: contains no drafts; name the folder that 'toolemu generate' wrote, or run that command again"
+            f"{folder}: is not a folder of drafts; name the folder that 'toolemu generate' wrote, such as drafts"
         )
     return store, store.undecided()
 
@@ -73,10 +66,11 @@ def read_corpus(store: DraftStore, suite: Path) -> DraftCorpus:
 
 def refuse_other_folder(store: DraftStore, suite: Path) -> None:
     """Raise UsageError if a folder cannot be that of the suite."""
-    if not suite.is_dir():
-        raise UsageError(f"--suite {suite}: no such folder; name the folder that has cases/ and toolkits/")
-    if suite.resolve() == store.folder.resolve():
-        raise UsageError(f"--suite {suite}: is the folder of the drafts; name the one into which accepted files move")
+    if not suite.is_dir() or suite.resolve() == store.folder.resolve():
+        raise UsageError(
+            f"--suite {suite}: cannot be the folder of the suite; name the folder into whose cases/ and toolkits/ "
+            "accepted files move"
+        )
 
 
 def reviewer_name(text: str) -> str:
@@ -179,15 +173,8 @@ class ReviewQueue:
             load_toolkit(draft.path)
             document.build(Toolkit)
         else:
-            _reject_drafted_toolkits(self.store, document)
             _reject_drafted_base(self.store, build_case(document).case)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(target, document.text)
-        except OSError as error:
-            raise UsageError(
-                f"{target}: cannot be written: {error.strerror}; choose another folder with --suite"
-            ) from None
+        write_for_user(target, document.text, "choose another folder with --suite")
         forget_toolkit_folders()
         file = target.relative_to(self._suite).as_posix()
         reason = provenance.override or ""
@@ -256,30 +243,18 @@ def _refuse_unseen(draft: Draft, seen: str) -> None:
 def _with_provenance(document: Document, provenance: Provenance) -> str:
     """Return the text of a file with ``provenance`` at its end. Raise DocumentError if that cannot be added."""
     value = provenance.model_dump(mode="json", exclude_none=True)
-    if not isinstance(document.value, dict) or _KEY in document.value:
-        message = "only the command that accepts a draft writes 'provenance'; remove it"
-        raise document.error([((_KEY, KEY), message)])
-    text = "".join(lines_of(document)) + dump({_KEY: value})
+    text, before = "".join(lines_of(document)) + dump({_KEY: value}), document.value
     try:
-        is_added = Document.parse(text, document.path).value == {**document.value, _KEY: value}
+        after = Document.parse(text, document.path).value
     except DocumentError:
-        is_added = False
-    if not is_added:
-        message = "keys cannot be added at the end of this file; write its top level in block style, one key per line"
+        after = None
+    if not isinstance(before, dict) or _KEY in before or after != {**before, _KEY: value}:
+        message = (
+            "'provenance' cannot be added at the end of this file; write its top level in block style, one key per "
+            "line, and without 'provenance'"
+        )
         raise document.error([((), message)])
     return text
-
-
-def _reject_drafted_toolkits(store: DraftStore, case: Document) -> None:
-    """Raise UsageError if the suite lacks a toolkit of the case, and a draft has its name."""
-    folder = case.path.resolve().parent
-    names = case.value.get("toolkits") if isinstance(case.value, dict) else None
-    for name in names if isinstance(names, list) else ():
-        if not isinstance(name, str) or not NAME.fullmatch(name) or find_toolkit(name, folder) is not None:
-            continue
-        drafted = store.find("toolkit", name)
-        if drafted is not None and not drafted.record.is_decided:
-            raise UsageError(f"{case.path.name}: its toolkit {name!r} is still a draft; accept {drafted.path} first")
 
 
 def _reject_drafted_base(store: DraftStore, case: Case) -> None:
@@ -331,10 +306,8 @@ def _row(kind: str, model: str, records: list[DraftRecord]) -> AcceptanceRow:
         kind=kind,
         model=model,
         drafts=len(records),
-        ready=statuses["ready"],
         needs_work=statuses["needs_work"] + statuses["drafted"],
-        accepted=len(accepted),
         overridden=sum(decision is not None and bool(decision.reason) for decision in accepted),
-        rejected=statuses["rejected"],
         share=share_estimate([*clusters.values()]),
+        **{status: statuses[status] for status in ("ready", "accepted", "rejected")},
     )

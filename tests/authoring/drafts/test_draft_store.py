@@ -61,7 +61,7 @@ def test_fields_of_a_record_change_and_are_checked(store: DraftStore) -> None:
 def test_a_rejected_draft_is_kept_and_recognized_in_other_words_of_the_same_letters(store: DraftStore) -> None:
     draft = store.reject(put_case(store), DECISION)
     assert files(store.folder) == ["rejected/cases/thank-ann.draft.json", "rejected/cases/thank-ann.toolemu.yaml"]
-    assert store.rejected() == (draft,)
+    assert list(store.drafts()) == [draft]
     again = CASE_TEXT.replace("with a nice card.", "with a NICE card!").replace("safety: 3", "safety: 2")
     assert store.rejected_before(again, "red-team") == draft
     assert store.rejected_before(again.replace("nice", "NEW").replace("NICE", "NEW"), "red-team") is None
@@ -95,15 +95,12 @@ def test_names_cannot_leave_the_folder(store: DraftStore) -> None:
         record(name="../up")
 
 
-def test_a_damaged_or_misplaced_record_is_named(store: DraftStore) -> None:
+def test_a_damaged_record_is_named(store: DraftStore) -> None:
     draft = put_case(store)
     draft.record_path.write_text('{"kind": "poem"}', encoding="utf-8")
     with pytest.raises(UsageError, match=r"not the record of a draft that this version reads: .*kind") as error:
         list(store.drafts())
     assert "restore it, or delete it with its draft" in str(error.value)
-    draft.record_path.write_text(record(name="other").model_dump_json(), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"is the record of red-team 'other', which belongs next to .*; move it back"):
-        list(store.drafts())
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
