@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import difflib
 import importlib
 import importlib.util
 import inspect
-import pkgutil
 import re
 import sys
 from collections.abc import Callable
@@ -23,7 +21,7 @@ from pytest_toolemu.core.toolbox import Agent, BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.formats.text import exception_text
 from pytest_toolemu.formats.yaml_document import closest, show
-from pytest_toolemu.settings.model_names import AGENT_FILE, COMMAND, FALLBACK, NOACT, PROVIDERS, REFERENCE, is_model
+from pytest_toolemu.settings.model_names import AGENT_FILE, COMMAND, FALLBACK, NOACT, REFERENCE, is_model
 
 Function = Callable[[Task, Any], Any]
 """Takes the task and a Toolbox, or a BlockingToolbox if it is not ``async``, and returns the final answer."""
@@ -164,14 +162,9 @@ def _module(name: str, label: str) -> Any:
         missing = error.name or ""
         if not missing or not f"{name}.".startswith(f"{missing}."):
             raise _broken(label, name, error) from error
-        parent, _, part = missing.rpartition(".")
-        siblings = pkgutil.iter_modules(getattr(sys.modules[parent], "__path__", ()) if parent else None)
-        names = [module.name for module in siblings] + ([] if parent else [REFERENCE.removesuffix(":"), *PROVIDERS])
-        # So many modules can be imported that one with a faintly similar name is unrelated.
-        near = difflib.get_close_matches(part, names, n=1, cutoff=0.75)
         raise UsageError(
-            f"{label}: there is no module {missing!r}{f'; did you mean {near[0]!r}?' if near else ''}; check the name, "
-            "and that its folder is on the import path (PYTHONPATH)"
+            f"{label}: there is no module {missing!r}; check the name, and that its folder is on the import path "
+            "(PYTHONPATH)"
         ) from None
     except (Exception, SystemExit) as error:
         raise _broken(label, name, error) from error
@@ -219,35 +212,18 @@ BUILT_IN_AGENTS: Final = (NOACT, f"{REFERENCE}safe", f"{REFERENCE}risky")
 """The names that are valid in place of an agent's model, for hints at misspelled ones."""
 
 _CUSTOM: Final = re.compile(r"(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_][\w.]*")
-_FOLDERS: Final = re.compile(r"(\.?[\w./-]*/[\w-]+):([A-Za-z_][\w.]*)")
 
 
 def find_custom_agent(name: str) -> Agent | None:
     """Load the custom agent with this name; return None if it is the name of a model.
 
-    Raise UsageError if the agent cannot be loaded, or if the name can be neither: with a hint if it looks like that of
-    a built-in agent, a provider, a command, or an agent file.
+    Raise UsageError if the agent cannot be loaded, or if the name can be neither.
     """
     if _CUSTOM.fullmatch(name) and not is_model(name):
         return load_custom_agent(name)
-    if problem := _near_miss(name):
-        raise UsageError(f"{name!r} {problem}")
-    return None
-
-
-def _near_miss(name: str) -> str:
-    """Return what is wrong with a name that is meant as something else than a model; empty for any other name."""
-    if FALLBACK in name:
-        return (
-            "names several models, but an agent is one model: a fallback would test two agents under one name; pass "
-            "--toolemu-agent once for each agent (emulators and evaluators can have a fallback)"
+    if FALLBACK not in name and ((not is_model(name) and "/" in name) or re.search(r"\s|\.(py|yaml|yml)$", name)):
+        raise UsageError(
+            f"{name!r} does not name an agent; write package.module:function, path.py:function, NAME{AGENT_FILE}, "
+            f"'{COMMAND} PROGRAM ARGUMENTS', or a model"
         )
-    if name.endswith(".py"):
-        return f"names a file without a function; write {name}:FUNCTION"
-    if not is_model(name) and (path := _FOLDERS.fullmatch(name)):
-        module, function = path.groups()
-        dotted = module.removeprefix("./").replace("/", ".")
-        return f"does not name an agent; write {dotted}:{function} or {module}.py:{function}"
-    if name.endswith((".yaml", ".yml")):
-        return f"does not name an agent; a file that describes one is called NAME{AGENT_FILE}"
-    return f"does not name an agent; to test a program, write '{COMMAND} PROGRAM ARGUMENTS'" if " " in name else ""
+    return None

