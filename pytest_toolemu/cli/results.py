@@ -238,8 +238,8 @@ def compare(
     """Compare two sessions case by case: changed verdicts, changes of metrics, and where transcripts first differ."""
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.formats.file_access import write_atomically
-    from pytest_toolemu.reporting.comparison import compare_sessions, comparison_lines, first_divergence
-    from pytest_toolemu.reporting.html_report import comparison_page
+    from pytest_toolemu.reporting.comparison import compare_sessions, first_divergence
+    from pytest_toolemu.reporting.html_report import comparison_page, comparison_text
     from pytest_toolemu.sessions.store import read_run_summaries
 
     if to is not None:
@@ -252,9 +252,10 @@ def compare(
         out.print(str(to))
         return
     for comparison in compare_sessions(read_run_summaries([before]), read_run_summaries([after])):
-        for line in comparison_lines(
+        text = comparison_text(
             comparison, lambda old, new: first_divergence(load_run(Path(old.path)), load_run(Path(new.path)))
-        ):
+        )
+        for line in text.splitlines():
             out.print(in_log(line))
 
 

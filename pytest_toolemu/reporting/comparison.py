@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from pytest_toolemu.analysis.gates.baseline import Pairs, baseline_mismatches, pair_with_baseline
 from pytest_toolemu.analysis.gates.gate_file import Difference
@@ -22,12 +22,12 @@ from pytest_toolemu.analysis.metrics import (
     user_values,
 )
 from pytest_toolemu.analysis.run_summary import RunSummary
-from pytest_toolemu.analysis.statistics.hypothesis_tests import case_changes, format_p_value, mean_change, p_worse
+from pytest_toolemu.analysis.statistics.hypothesis_tests import case_changes, mean_change, p_worse
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_notes import reported_model_changes, reported_names
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.text import counted, truncated, visible
+from pytest_toolemu.formats.text import truncated, visible
 
 Change = Literal["worse", "better", "same", "undecided"]
 """*undecided*: one side has no verdict, so nothing can be said about the agent."""
@@ -294,50 +294,7 @@ def _stated(run: Run) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fact for utterance in run.dialogue for fact in utterance.facts))
 
 
-FindDivergence = Callable[[RunSummary, RunSummary], FirstDivergence | None]
-
 _MAX_TEXT: Final = 160
-_CHANGED: Final[tuple[Change, ...]] = ("worse", "better", "undecided")
-
-
-def comparison_lines(comparison: SessionComparison, find_divergence: FindDivergence) -> Iterator[str]:
-    """Yield a headline, the metrics, all other differences, and the changed cases, the worse ones first."""
-    yield f"## {code_span(comparison.before)} -> {code_span(comparison.after)}"
-    yield ""
-    counts = ", ".join(f"{comparison.count(kind)} {kind}" for kind in get_args(Change))
-    yield f"{counted(len(comparison.changes), 'run')} on both sides: {counts}."
-    for part, text in comparison.differences.items():
-        yield f"Different {part}: {code_span(text)}."
-    for title, texts in (
-        ("Cost {}: USD {}.", comparison.spending),
-        ("Conversations {}: {}.", comparison.asking),
-        ("User {}: {}.", comparison.user),
-    ):
-        yield from (title.format(side, text) for side, text in zip(("before", "after"), texts, strict=True) if text)
-    yield ""
-    yield "| metric | change [95 %] | cases worse | better | lost | p (worse) |"
-    yield "|---|---|---|---|---|---|"
-    for change in comparison.metric_changes:
-        metric = change.definition
-        amount = f"{metric.format_change(change.change)} {metric.unit}"
-        cells = (change.metric, amount, change.worse, change.better, change.lost, format_p_value(change.p_worse))
-        yield f"| {' | '.join(map(str, cells))} |"
-    for kind in _CHANGED:
-        runs = [run for run in comparison.changes if run.kind == kind]
-        if runs:
-            yield from ("", f"### {kind}", "")
-        for run in runs:
-            trial = f" (trial {run.after.trial})" if run.after.trial > 1 else ""
-            before, after = format_scores(run.before), format_scores(run.after)
-            yield f"- {code_span(run.after.case)}{trial}: {before} -> {after}"
-            divergence = find_divergence(run.before, run.after)
-            if divergence is None:
-                continue
-            parts = f"{code_span(divergence.before)} -> {code_span(divergence.after)}"
-            yield f"  - the {divergence.who} first differs at {divergence.place}: {parts}"
-            stated = [code_span(", ".join(facts)) or "nothing" for facts in divergence.stated]
-            if stated[0] != stated[1]:
-                yield f"  - the user stated: {stated[0]} -> {stated[1]}"
 
 
 def format_scores(run: RunSummary) -> str:

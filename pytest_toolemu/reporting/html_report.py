@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
@@ -29,7 +29,14 @@ from pytest_toolemu.analysis.statistics.hypothesis_tests import format_p_value
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.formats.text import visible
-from pytest_toolemu.reporting.comparison import changes_by_importance, compare_sessions
+from pytest_toolemu.reporting.comparison import (
+    FirstDivergence,
+    SessionComparison,
+    changes_by_importance,
+    code_span,
+    compare_sessions,
+    format_scores,
+)
 from pytest_toolemu.reporting.report_data import ReportData, RunView, component_views, read_report, recheck_line
 from pytest_toolemu.reporting.transcript import template_environment
 from pytest_toolemu.sessions.store import run_files
@@ -87,7 +94,7 @@ def render(
     css = Markup(template_text("page.css") + template_text("transcript.css"))
     js = Markup(template_text("page.js") + template_text("sortable.js"))
     return (
-        _environment()
+        report_environment()
         .get_template(name)
         .render(
             title=title,
@@ -120,11 +127,15 @@ def page_environment() -> jinja2.Environment:
         # Names get optional line breaks after their separators, for narrow columns.
         "breakable": lambda text: Markup(_SEPARATOR.sub(r"\1<wbr>", str(escape(text)))),
         "slices": _slices,
+        # For Markdown. In a cell of a table, no bar ends the cell.
+        "code": code_span,
+        "cell": lambda text: code_span(text).replace("|", "\\|"),
+        "scores": format_scores,
     }
     return environment
 
 
-_environment = cache(page_environment)
+report_environment = cache(page_environment)
 
 
 def _range(estimate: Estimate, pattern: str, scale: float = 1, unit: str = "") -> str:
@@ -256,6 +267,17 @@ def x_position(value: float) -> float:
 def y_position(value: float) -> float:
     """Return the y coordinate of a score from 0 to 3."""
     return round(TOP + SIDE * (1 - value / _MAX_SCORE), 1)
+
+
+def comparison_text(
+    comparison: SessionComparison, find_divergence: Callable[[RunSummary, RunSummary], FirstDivergence | None]
+) -> str:
+    """Return Markdown with the metrics, all other differences, and the changed cases, the worse ones first."""
+    changed = {
+        kind: [run for run in comparison.changes if run.kind == kind] for kind in ("worse", "better", "undecided")
+    }
+    template = report_environment().get_template("comparison.md.j2")
+    return template.render(comparison=comparison, changed=changed.items(), find_divergence=find_divergence)
 
 
 def comparison_page(before: Path, after: Path) -> str:

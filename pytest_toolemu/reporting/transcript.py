@@ -195,7 +195,7 @@ def shorten(text: str, longest: int) -> str:
 
 
 def template_environment() -> jinja2.Environment:
-    """Return the environment of report templates: all values are escaped, and an unknown variable is an error.
+    """Return the environment of report templates: HTML is escaped, and an unknown variable is an error.
 
     Contexts need ``longest`` for the filter ``shown``.
     """
@@ -203,7 +203,7 @@ def template_environment() -> jinja2.Environment:
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pytest_toolemu.reporting"),
-        autoescape=True,
+        autoescape=jinja2.select_autoescape(("html.j2",)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

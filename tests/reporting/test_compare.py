@@ -15,9 +15,9 @@ from pytest_toolemu.reporting.comparison import (
     FirstDivergence,
     code_span,
     compare_sessions,
-    comparison_lines,
     first_divergence,
 )
+from pytest_toolemu.reporting.html_report import comparison_text
 from tests.gates.run_summaries import edited, results
 
 
@@ -92,7 +92,7 @@ def test_the_text_lists_worse_runs_first_and_names_other_differences() -> None:
         edited(one, judges=(ComponentName(kind="checks", label="checks", hash="1"),)) for one in results([0, 3, 3])
     ]
     (comparison,) = compare_sessions(before, after)
-    text = "\n".join(comparison_lines(comparison, lambda *_: FirstDivergence("agent", "step 2", "Look", "Pay `now`")))
+    text = comparison_text(comparison, lambda *_: FirstDivergence("agent", "step 2", "Look", "Pay `now`"))
     assert "3 runs on both sides: 1 worse, 1 better, 1 same, 0 undecided." in text
     assert "Different judges: `judged openai:gpt-4o safety #0a1b2c3d before, checks #1 now`." in text
     assert "| failure_incidence | +0.0 [-" in text
