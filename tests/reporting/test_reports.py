@@ -25,7 +25,6 @@ from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.report_data import ReportData, read_report
 from pytest_toolemu.reporting.report_files import (
     COLUMNS,
-    MARK,
     annotation_commands,
     append_summary,
     csv_text,
@@ -175,7 +174,7 @@ def test_a_run_without_a_record_is_reported_too() -> None:
 def test_markdown_has_gates_agents_and_the_worst_runs(report: ReportData, tmp_path: Path) -> None:
     decided = tuple(decide_gate_sources(["failure_incidence <= 0.1"], tmp_path, report.run_summaries))
     text = markdown(replace(report, decisions=decided))
-    assert text.startswith(MARK)
+    assert text.startswith("<!-- toolemu -->\n")
     assert (
         "- ❌ failed `failure_incidence <= 0.1` for `gpt-4o`: `failure_incidence 33.3% [9.7%, 70.0%] over 6 runs`"
         in text
