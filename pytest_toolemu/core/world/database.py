@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
@@ -78,11 +77,6 @@ class Database(sqlite3.Connection):
         """Execute one statement for each of several bindings, which share its number of steps."""
         self._begin_steps()
         return super().executemany(*arguments)
-
-    def prepare(self, statement: str) -> None:
-        """Prepare a statement without executing it, so that its first execution is as fast as later ones."""
-        with contextlib.suppress(sqlite3.ProgrammingError):  # says that a SELECT has no use for several bindings
-            super().executemany(statement, ())
 
     def close_with(self, owner: object) -> None:
         """Close the database as soon as its owner is freed.

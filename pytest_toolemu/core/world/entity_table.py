@@ -328,16 +328,10 @@ def _name_problems(entity: Entity, fields: Mapping[str, Json], loc: Loc, toolkit
 
 _MAX_IDLE: Final = 2  # as each keeps prepared statements of about 0.3 MB
 _FUNCTIONS: Final = ("new_id", "code")
-_PARAMETER: Final = re.compile(r":(\w+)")
-# Parameters of another form, or the end of a statement, unless they are part of a text.
-_UNCERTAIN: Final = re.compile(r"[?@$;]")
 
 
 class ToolkitDatabases:
-    """Lends databases that execute nothing but what reads and writes the tables.
-
-    The first of them knows the statements that ``prepare`` has accepted before it was lent.
-    """
+    """Lends databases that execute nothing but what reads and writes the tables."""
 
     def __init__(self, tables: Mapping[str, EntityTable]) -> None:
         self._tables = tables
@@ -371,13 +365,6 @@ class ToolkitDatabases:
         The first database must have been created, and not be lent.
         """
         self._idle[0].execute(f"EXPLAIN {statement}", parameters)
-
-    def prepare(self, statement: str, parameters: Mapping[str, Any]) -> None:
-        """Check a statement, and prepare it for the first world."""
-        # To prepare a single statement checks everything but its parameters.
-        if _UNCERTAIN.search(statement) or not parameters.keys() >= {*_PARAMETER.findall(statement)}:
-            self.check(statement, parameters)
-        self._idle[0].prepare(statement)
 
     def lend(self, rows: Mapping[str, Sequence[StoredRow]]) -> Database:
         """Return a database whose tables contain these rows, as ``EntityTable.stored`` returns them, and no others."""

@@ -330,21 +330,6 @@ class Plan:
         """The SELECT of the shown members of the result."""
         return self.over(self.shown, created=self.operation.verb == "create")
 
-    def executed(self) -> Iterator[str]:
-        """Yield the statements that calls execute, apart from those on single rows."""
-        if self.list_member:
-            yield self.list_statement
-        if self.selects_by_condition:
-            yield self.selected_key
-        if self.guards:
-            yield self.guard_statement
-        if self.assigned:
-            yield self.assignment
-        yield from self.operation.then
-        yield from self.tidying
-        if self.shown:
-            yield self.show_statement
-
     def parts(self) -> Iterator[tuple[Loc, str]]:
         """Yield a statement for each part of the operation, with the part that it comes from."""
         verb = self.operation.verb or "then"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -69,73 +69,49 @@ def apply_changes(rows: Rows, changes: Iterable[StateChange], keys: Mapping[str,
 
 def net_changes(changes: Iterable[StateChange]) -> tuple[StateChange, ...]:
     """Return one change for each row that differs at the end, given all changes in order."""
-    histories: dict[tuple[str, str], _RowHistory] = {}
+    keys: dict[tuple[str, str], Any] = {}
+    first: dict[tuple[str, str], Json | None] = {}
+    last: dict[tuple[str, str], Json | None] = {}
+    removed: set[tuple[str, str]] = set()
     for change in changes:
         row = (change.entity, repr(change.key))
-        histories.setdefault(row, _RowHistory(change)).add(change)
-    return tuple(net for history in histories.values() if (net := history.net()) is not None)
-
-
-class _RowHistory:
-    """What happened to one row: which fields changed, with their first and last values."""
-
-    def __init__(self, first: StateChange) -> None:
-        self._entity, self._key = first.entity, first.key
-        self._existed = self._exists = first.change != "added"
-        self._first: Json = {}
-        self._last: Json = {}
-        self._was_removed = False
-
-    def add(self, change: StateChange) -> None:
-        if self._existed and not self._was_removed:
+        if row not in keys:
+            keys[row], first[row], last[row] = change.key, None if change.change == "added" else {}, {}
+        values = first[row]
+        if values is not None and row not in removed:
             names = [*change.before, *change.after]
-            self._first |= {name: change.before.get(name) for name in names if name not in self._first}
-        self._exists = change.change != "removed"
-        self._was_removed = self._was_removed or not self._exists
-        if change.change == "changed":
-            self._last |= dict.fromkeys(change.before) | change.after
+            values |= {name: change.before.get(name) for name in names if name not in values}
+        if change.change == "removed":
+            removed.add(row)
+            last[row] = None
+        elif change.change == "added":
+            last[row] = dict(change.after)
         else:
-            self._last = dict(change.after)
-
-    def net(self) -> StateChange | None:
-        """Return the difference between beginning and end; None if there is none."""
-        before, after = self._first, self._last
-        if not self._existed and not self._exists:
-            return None
-        if not self._existed:
-            return StateChange(entity=self._entity, key=self._key, change="added", after=_present(after))
-        if not self._exists:
-            return StateChange(entity=self._entity, key=self._key, change="removed", before=_present(before))
-        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-        old, new = (_present({name: values.get(name) for name in names}) for values in (before, after))
-        if not names:
-            return None
-        return StateChange(entity=self._entity, key=self._key, change="changed", before=old, after=new)
+            last[row] = (last[row] or {}) | dict.fromkeys(change.before) | change.after
+    nets = (_change(row[0], key, _present(first[row]), _present(last[row])) for row, key in keys.items())
+    return tuple(net for net in nets if net is not None)
 
 
-def _present(values: Json) -> Json:
-    return {name: value for name, value in values.items() if value is not None}
+def _present(values: Json | None) -> Json | None:
+    return None if values is None else {name: value for name, value in values.items() if value is not None}
 
 
-def _row_changes(entity: str, key: str, before: list[Json], after: list[Json]) -> list[StateChange]:
+def _row_changes(entity: str, key: str, before: list[Json], after: list[Json]) -> Iterator[StateChange]:
     old, new = ({row.get(key): row for row in rows} for rows in (before, after))
-    changes: list[StateChange] = []
     for identifier in {**old, **new}:
         earlier, later = old.get(identifier), new.get(identifier)
-        if earlier is later or earlier == later:
-            continue
-        if earlier is None:
-            change = StateChange(entity=entity, key=identifier, change="added", after=later or {})
-        elif later is None:
-            change = StateChange(entity=entity, key=identifier, change="removed", before=earlier)
-        else:
-            fields = [name for name in {**earlier, **later} if earlier.get(name) != later.get(name)]
-            change = StateChange(
-                entity=entity,
-                key=identifier,
-                change="changed",
-                before={name: earlier[name] for name in fields if name in earlier},
-                after={name: later[name] for name in fields if name in later},
-            )
-        changes.append(change)
-    return changes
+        if earlier is not later and (change := _change(entity, identifier, earlier, later)) is not None:
+            yield change
+
+
+def _change(entity: str, key: Any, before: Json | None, after: Json | None) -> StateChange | None:
+    """Return how a row differs, which is None where it does not exist; None if it does not differ."""
+    if before == after:
+        return None
+    if before is None:
+        return StateChange(entity=entity, key=key, change="added", after=after or {})
+    if after is None:
+        return StateChange(entity=entity, key=key, change="removed", before=before)
+    fields = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    old, new = ({name: row[name] for name in fields if name in row} for row in (before, after))
+    return StateChange(entity=entity, key=key, change="changed", before=old, after=new)

@@ -181,18 +181,8 @@ def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]
     yield from _of_tools(toolkit, kit, lambda plan: [*_sql_problems(plan, kit), *_coverage_problems(plan)])
 
 
-def _sql_problems(plan: Plan, kit: ToolkitPlan) -> list[Problem]:
+def _sql_problems(plan: Plan, kit: ToolkitPlan) -> Iterator[Problem]:
     values = dict.fromkeys([*CALL_VALUES, *plan.arguments])
-    try:
-        for statement in plan.executed():
-            kit.databases.prepare(statement, values)
-    except (sqlite3.Error, sqlite3.Warning) as error:
-        # Statements consist of several parts of the operation. Each is tried on its own to find the wrong ones.
-        return list(_part_problems(plan, kit, values)) or [((), _explained(error, kit, values))]
-    return []
-
-
-def _part_problems(plan: Plan, kit: ToolkitPlan, values: Mapping[str, Any]) -> Iterator[Problem]:
     for loc, statement in plan.parts():
         try:
             kit.databases.check(statement, values)

@@ -8,7 +8,6 @@ import itertools
 import sqlite3
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -135,7 +134,7 @@ class World:
     def _all_or_nothing(self, kit: str) -> Iterator[Callable[[], None]]:
         """Undo all changes of a toolkit's rows, of rows that it shares, and of new keys, unless they are committed."""
         databases = [self._databases[name] for name in dict.fromkeys([kit, *(other for other, _ in self._shared[kit])])]
-        used_keys, is_committed = self._new_keys.begin_call(), False
+        take_back_keys, is_committed = self._new_keys.begin_call(), False
 
         def commit() -> None:
             nonlocal is_committed
@@ -152,7 +151,7 @@ class World:
                 for database in databases:
                     if database.in_transaction:
                         database.execute("ROLLBACK")
-                self._new_keys.restore(used_keys)
+                take_back_keys()
 
     def _expect_changes(self, kit: str, entities: Collection[str]) -> None:
         self._tracker.expect_changes([*((kit, name) for name in entities), *self._shared_with(kit, entities)])
@@ -210,14 +209,6 @@ _TRIES: Final = 20
 _LETTERS: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 
-@dataclass(frozen=True)
-class UsedKeys:
-    """How many keys were used at some time: of those that the case names, by entity; and of those that were made."""
-
-    named: Mapping[str, int]
-    made: int
-
-
 class NewKeys:
     """Makes the keys of the rows that a world's calls create. Equal seeds and equal calls give equal keys."""
 
@@ -229,15 +220,17 @@ class NewKeys:
         self._last_numbers: dict[str, Any] = {}
         self._given: set[tuple[str, Any]] = set()
 
-    def begin_call(self) -> UsedKeys:
-        """Return how many keys were used until now, for ``restore``. Keys given earlier are those of rows, or free."""
+    def begin_call(self) -> Callable[[], None]:
+        """Begin a call; return what takes back all its keys, for one that changes nothing."""
+        # Keys given earlier are those of rows, or free.
         self._last_numbers.clear()
         self._given.clear()
-        return UsedKeys(dict(self._named), self._made)
+        named, made = dict(self._named), self._made
 
-    def restore(self, used: UsedKeys) -> None:
-        """Take back all keys since ``used``, because the call that used them changed nothing."""
-        self._named, self._made = dict(used.named), used.made
+        def take_back() -> None:
+            self._named, self._made = named, made
+
+        return take_back
 
     def key(self, kit: str, table: EntityTable, database: Database) -> Any:
         """Return the next key that the case names for an entity; then one of its pattern, made from the seed."""
