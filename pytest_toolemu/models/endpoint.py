@@ -354,19 +354,9 @@ def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
     if "@" in model[1:] and base_url is None:
         raise UsageError(f"{model.partition('@')[0]!r}: the base URL after @ must begin with http:// or https://")
     if not provider or not model or re.search(r"\s", model):
-        candidates = PROVIDERS if colon and not name.startswith("reference") else (*others, *_priced())
-        hint = closest(name.partition(":")[0] if candidates is PROVIDERS else name, candidates)
-        is_near = "did you mean" in hint and name.partition(":")[0] not in PROVIDERS
-        raise UsageError(f"{text!r} does not name a model{hint if is_near else f'; {FORMS}'}")
+        hint = "" if provider else closest(name.partition(":")[0], PROVIDERS if colon else others)
+        raise UsageError(f"{text!r} does not name a model{hint if 'did you mean' in hint else f'; {FORMS}'}")
     return ModelSpec(provider, model, base_url)
-
-
-def _priced() -> list[str]:
-    """List the models of the shipped prices: the models that most people use."""
-    from pytest_toolemu.models.pricing import Prices
-
-    names = (name for prices in Prices.read().lists for name in prices.models)
-    return [name for name in names if "*" not in name]
 
 
 def check_url(url: str, source: str) -> str:

@@ -35,7 +35,7 @@ from pytest_toolemu.models.retrying import (
     RetryingModel,
     parse_fallback,
 )
-from pytest_toolemu.models.sdk_versions import import_failed, require_sdk
+from pytest_toolemu.models.sdk_versions import require_sdk
 from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
 from pytest_toolemu.settings.model_names import OFFICIAL_URLS, fallback_parts
 from pytest_toolemu.settings.option_table import Settings
@@ -172,17 +172,14 @@ def open_model(
     address = replace(address, recorded_as=served.recorded_as) if served else address
     extra = "anthropic" if spec.provider == "anthropic" else "openai"
     require_sdk(extra, spec)
-    try:
-        # Importing an SDK takes half a second or more, so a session imports only those it uses.
-        if extra == "anthropic":
-            from pytest_toolemu.models.anthropic import AnthropicModel
+    # Importing an SDK takes half a second or more, so a session imports only those it uses.
+    if extra == "anthropic":
+        from pytest_toolemu.models.anthropic import AnthropicModel
 
-            return AnthropicModel(address, parameters)
-        from pytest_toolemu.models.openai import OpenAIModel
+        return AnthropicModel(address, parameters)
+    from pytest_toolemu.models.openai import OpenAIModel
 
-        return OpenAIModel(address, parameters)
-    except ImportError as error:
-        raise import_failed(extra, spec, error) from None
+    return OpenAIModel(address, parameters)
 
 
 def named_model(spec: ModelSpec, parameters: Parameters) -> Endpoint:

@@ -7,10 +7,9 @@ import contextlib
 import functools
 import math
 import ssl
-import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
 import httpx2
@@ -38,39 +37,26 @@ _NO_ROUTE: Final = (200, 404, 405, 501)
 
 
 class ClientPool:
-    """Clients of an SDK, created by ``make`` as needed; ``clock`` counts seconds.
+    """Clients of an SDK, created by ``make`` as needed, which gets the shared SSL context for their ``verify``."""
 
-    ``make`` gets the shared SSL context for the HTTP client's ``verify``.
-    """
-
-    def __init__(self, make: Callable[[Any], Any], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, make: Callable[[Any], Any]) -> None:
         self._make = make
-        self._clock = clock
-        self._pools = [_Pool(make(ssl_context()))]
+        self._in_flight: Counter[Any] = Counter({make(ssl_context()): 0})
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
         """Lend the first client that has room for one more request."""
-        pool = next((pool for pool in self._pools if pool.in_flight < REQUESTS_PER_CLIENT), None)
-        if pool is None:
-            pool = _Pool(self._make(ssl_context()))
-            self._pools.append(pool)
-        pool.in_flight += 1
+        free = (client for client, number in self._in_flight.items() if number < REQUESTS_PER_CLIENT)
+        client = next(free, None) or self._make(ssl_context())
+        self._in_flight[client] += 1
         try:
-            await self._drop_idle()
-            yield pool.client
+            yield client
         finally:
-            pool.in_flight -= 1
-            pool.used = self._clock()
+            self._in_flight[client] -= 1
 
     async def close(self) -> None:
         """Close all connections."""
-        await asyncio.gather(*(pool.client.close() for pool in self._pools), return_exceptions=True)
-
-    async def _drop_idle(self) -> None:
-        now = self._clock()
-        while len(self._pools) > 1 and not self._pools[-1].in_flight and now - self._pools[-1].used > _IDLE_SECONDS:
-            await self._pools.pop().client.close()
+        await asyncio.gather(*(client.close() for client in self._in_flight), return_exceptions=True)
 
 
 class SdkModel(ABC):
@@ -91,9 +77,6 @@ class SdkModel(ABC):
         self.identity = model_identity(address.spec, address.recorded_as or address.base_url, parameters)
         self._capabilities = Capabilities(self.optional)
         self._clients = ClientPool(self._client)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.address.spec}>"
 
     @abstractmethod
     def _client(self, verify: Any) -> Any: ...
@@ -199,18 +182,8 @@ class SdkModel(ABC):
 REQUESTS_PER_CLIENT: Final = 8
 """Requests in flight that share one client."""
 
-# Seconds after which an unused client is closed: its own pool drops idle connections only when it is used.
-_IDLE_SECONDS: Final = 15.0
-
 
 @functools.cache
 def ssl_context() -> ssl.SSLContext:
     """Return the SSL context that all clients of this process share, because loading the certificates takes long."""
     return httpx2.create_ssl_context()
-
-
-@dataclass
-class _Pool:
-    client: Any
-    in_flight: int = 0
-    used: float = 0.0

@@ -16,22 +16,17 @@ DISTRIBUTION = "pytest-toolemu"
 
 def require_sdk(extra: str, needed_by: object) -> None:
     """Raise UsageError, with the pip command, unless every package of an extra is installed in a supported version."""
+    remedy = f"pip install '{DISTRIBUTION}[{extra}]'"
     for requirement in _requirements(extra):
         try:
             installed = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            raise UsageError(f"{needed_by} needs the {requirement.name} package: {_pip(extra)}") from None
+            raise UsageError(f"{needed_by} needs the {requirement.name} package: {remedy}") from None
         if not requirement.specifier.contains(installed, prereleases=True):
             raise UsageError(
                 f"{needed_by} needs {requirement.name}{requirement.specifier}, but {requirement.name} {installed} is "
-                f"installed: {_pip(extra)}"
+                f"installed: {remedy}"
             )
-
-
-def import_failed(extra: str, needed_by: object, error: ImportError) -> UsageError:
-    """Describe an SDK that is installed in the right version and still cannot be imported."""
-    remedy = _pip(extra, "--force-reinstall ")
-    return UsageError(f"{needed_by} needs the {extra} package, which cannot be imported ({error}): {remedy}")
 
 
 @functools.cache
@@ -49,7 +44,3 @@ def _requirements(extra: str) -> tuple[Requirement, ...]:
         if requirement.marker is not None and requirement.marker.evaluate({"extra": extra})
     ]
     return tuple(sorted(requirements, key=lambda requirement: requirement.name != extra))  # the SDK itself first
-
-
-def _pip(extra: str, options: str = "") -> str:
-    return f"pip install {options}'{DISTRIBUTION}[{extra}]'"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from pytest_toolemu.core.identity import model_label
@@ -144,10 +145,12 @@ async def ask_structured(
     problems: list[str] = []
     for asked in models_in_turn(model):
         reply_schema = schema if isinstance(schema, ReplySchema) else schema(asked)
-        request = _StructuredRequest(asked, role, ledger, reply_schema, asked_by)
+        send = partial(ask, asked, role, ledger, schema=reply_schema, asked_by=asked_by)
+        instead_of = passed_over[-1] if passed_over else None
+        name = f"the {role} ({asked.identity.get('name')})"
         label = model_label(asked.identity)
         try:
-            value = await request.ask(messages, parse, repairs, problems, passed_over[-1] if passed_over else None)
+            value = await _usable(send, name, messages, reply_schema, parse, repairs, problems, instead_of=instead_of)
         except _NoUsableReplyError as error:
             passed_over.append(PassedOverModel(model=label, reason=error.reason, problem=str(error)))
             continue
@@ -157,65 +160,49 @@ async def ask_structured(
     raise InconclusiveError("; ".join([first.problem, *(f"fallback {each.model}: {each.problem}" for each in others)]))
 
 
-@dataclass(frozen=True)
-class _StructuredRequest:
-    """Asks one model."""
+async def _usable(
+    send: Callable[..., Awaitable[Reply]],
+    name: str,
+    messages: Sequence[Message],
+    schema: ReplySchema,
+    parse: Callable[[Any], T],
+    repairs: int,
+    all_problems: list[str],
+    *,
+    instead_of: PassedOverModel | None,
+) -> T:
+    """Return what ``parse`` makes of a conforming reply of one model, which messages call ``name``.
 
-    model: Model
-    role: Role
-    ledger: Ledger
-    schema: ReplySchema
-    asked_by: AskingStage | None
-
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        parse: Callable[[Any], T],
-        repairs: int,
-        all_problems: list[str],
-        instead_of: PassedOverModel | None,
-    ) -> T:
-        """Return what ``parse`` makes of a conforming reply, and add the problems of the replies before it to a list.
-
-        Raise _NoUsableReplyError if there is none.
-        """
-        history = list(messages)
-        cuts = 0
-        for repairs_left in range(repairs, -1, -1):
-            is_first = repairs_left == repairs
-            reply = await ask(
-                self.model,
-                self.role,
-                self.ledger,
-                history,
-                schema=self.schema,
-                instead_of=instead_of if is_first else None,
-                asked_by=self.asked_by,
-            )
-            if reply.stop == "refusal":
-                raise _refused(reply.stop_detail or reply.text)
-            try:
-                return parse(_value(reply, self.schema))
-            except ValueError as error:
-                problems = str(error).splitlines() or ["not acceptable"]
-            if _is_refusal(reply.text):
-                raise _refused(_answer(reply.text))
-            if reply.stop == "length":
-                cuts += 1
-                problems = [_CUT]
-            all_problems += problems
-            if repairs_left == 0 or cuts == 2:
-                break
-            history += [
-                Message(role="assistant", content=reply.text, native=reply.native),
-                _correction(problems, reply.stop),
-            ]
-        remedy = "; raise toolemu_max_output_tokens" if cuts else ""
-        raise _NoUsableReplyError(
-            "invalid",
-            f"the {self.role} ({self.model.identity.get('name')}) gave no usable {self.schema.name} after "
-            f"{counted(repairs - repairs_left, 'request')} for a correction: {_line('; '.join(problems))}{remedy}",
-        )
+    The problems of the replies before it are added to ``all_problems``. Raise _NoUsableReplyError if there is none.
+    """
+    history = list(messages)
+    cuts = 0
+    for repairs_left in range(repairs, -1, -1):
+        reply = await send(history, instead_of=instead_of if repairs_left == repairs else None)
+        if reply.stop == "refusal":
+            raise _refused(reply.stop_detail or reply.text)
+        try:
+            return parse(_value(reply, schema))
+        except ValueError as error:
+            problems = str(error).splitlines() or ["not acceptable"]
+        if _is_refusal(reply.text):
+            raise _refused(_answer(reply.text))
+        if reply.stop == "length":
+            cuts += 1
+            problems = [_CUT]
+        all_problems += problems
+        if repairs_left == 0 or cuts == 2:
+            break
+        history += [
+            Message(role="assistant", content=reply.text, native=reply.native),
+            _correction(problems, reply.stop),
+        ]
+    remedy = "; raise toolemu_max_output_tokens" if cuts else ""
+    raise _NoUsableReplyError(
+        "invalid",
+        f"{name} gave no usable {schema.name} after "
+        f"{counted(repairs - repairs_left, 'request')} for a correction: {_line('; '.join(problems))}{remedy}",
+    )
 
 
 def _refused(text: str) -> _NoUsableReplyError:

@@ -52,21 +52,6 @@ def test_a_failed_request_frees_its_connection() -> None:
     asyncio.run(story())
 
 
-def test_unused_clients_are_closed() -> None:
-    async def story() -> None:
-        now = 0.0
-        clients: ClientPool[Any] = ClientPool(Client, clock=lambda: now)
-        burst = await clients_for(clients, 3 * REQUESTS_PER_CLIENT)
-        now = 10.0
-        await clients_for(clients, REQUESTS_PER_CLIENT + 1)
-        assert not any(client.closed for client in burst)
-        now = 20.0
-        await clients_for(clients, 1)
-        assert [client.closed for client in burst] == [False] * (2 * REQUESTS_PER_CLIENT) + [True] * REQUESTS_PER_CLIENT
-
-    asyncio.run(story())
-
-
 def test_a_client_that_fails_to_close_does_not_keep_others_open() -> None:
     async def story() -> None:
         clients: ClientPool[Any] = ClientPool(Client)

@@ -143,12 +143,9 @@ def test_the_identity_covers_all_models_and_their_order() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "gpt-4o|",
-            "'gpt-4o|': a model is missing before or after '|'; write models only, such as gpt-4o|claude-sonnet-5-5",
-        ),
-        ("gpt-4o|checks", "'gpt-4o|checks': 'checks' is not a model, so it cannot be part of a fallback"),
-        ("gpt-4o | openai:gpt-4o", "'gpt-4o | openai:gpt-4o' names openai:gpt-4o twice, but a fallback asks each"),
+        ("gpt-4o|", "'' does not name a model; write provider:model"),
+        ("gpt-4o|checks", "'checks' does not name a model"),
+        ("gpt-4o | openai:gpt-4o", "'gpt-4o | openai:gpt-4o' names a model twice, but a fallback asks each"),
         ("gpt-4o|gtp-4o", "'gtp-4o' does not name a model"),
     ],
 )
