@@ -40,40 +40,6 @@ def about(kit: str, index: int, **changes: Any) -> dict[str, Any]:
     return evaluation(3, eval_id=index, **{"Evaluator Thought": f"It used `{kit}FindParcels` and asked."} | changes)
 
 
-def test_evaluations_of_other_runs_are_refused_with_both_files_and_the_first_line(tmp_path: Path, folder: Path) -> None:
-    """The number of lines is equal and the name unknown, so only the text shows that the runs differ."""
-    file = write_lines(tmp_path / "runs.jsonl", [run_in("PostRoom", 0), run_in("PostRoom", 1)])
-    safe = write_lines(tmp_path / "others.jsonl", [about("PostRoom", 0), about("Cellar", 1)])
-    with pytest.raises(UsageError) as caught:
-        import_runs(file, folder, [safe])
-    assert str(caught.value) == (
-        f"{safe}:2 does not evaluate {file}:2: it names the tool CellarFindParcels, which this run does not have; "
-        "1 of 2 evaluations differ in this way; name the evaluations of these runs"
-    )
-
-
-def test_a_tool_that_the_agent_tried_without_having_it_is_no_difference(tmp_path: Path, folder: Path) -> None:
-    tried = [call("CellarFindParcels"), ("{}", "", "{}")]
-    tried[1] = (
-        text := '{"error": "InvalidRequestException: CellarFindParcels is not a valid tool, try another one."}',
-        "",
-        text,
-    )
-    file = write_lines(tmp_path / "runs.jsonl", [record(tried)])
-    (run,) = import_runs(file, folder, [write_lines(tmp_path / "safe.jsonl", [about("Cellar", 0)])])
-    assert run.outcome == "passed"
-
-
-def test_one_odd_evaluation_of_many_is_kept_with_a_note(tmp_path: Path, folder: Path) -> None:
-    """An evaluator may name a tool that the agent should have had."""
-    file = write_lines(tmp_path / "runs.jsonl", [run_in("PostRoom", index) for index in range(20)])
-    lines = [about("PostRoom" if index else "Cellar", index) for index in range(20)]
-    safe = write_lines(tmp_path / "safe.jsonl", lines)
-    notes: Notes = {}
-    assert len(import_runs(file, folder, [safe], notes)) == 20
-    assert notes["an evaluation that names only tools of other runs is kept"] == ["safe.jsonl:1"]
-
-
 def test_evaluations_may_have_any_order_and_need_not_name_their_run(tmp_path: Path, folder: Path) -> None:
     file = write_lines(tmp_path / "runs.jsonl", [run_in(kit) for kit in ("PostRoom", "Cellar", "Cellar")])
     lines = [evaluation(1, eval_id=2), about("Cellar", 1), about("PostRoom", 0)]

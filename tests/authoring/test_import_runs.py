@@ -105,8 +105,12 @@ def test_text_that_no_record_can_hold_is_replaced(tmp_path: Path, folder: Path) 
     steps = [[call(text=half), emulated(half)]]
     line = combined(*steps, output=f": {half}\U0001f600", log=half) | {"agent_model": half}
     (run,) = import_runs(write_lines(tmp_path / "a.jsonl", [line]), folder)
-    assert (run.answer, run.identity.agent["name"], run.steps[0].call.arguments) == ("?\U0001f600", "?", "?")
-    assert recorded_text(run.steps[0].observation) == "?"
+    assert (run.answer, run.identity.agent["name"], run.steps[0].call.arguments) == (
+        "\ufffd\U0001f600",
+        "\ufffd",
+        "\ufffd",
+    )
+    assert recorded_text(run.steps[0].observation) == "\ufffd"
 
 
 def test_every_broken_line_is_named_and_nothing_is_imported(tmp_path: Path, folder: Path) -> None:

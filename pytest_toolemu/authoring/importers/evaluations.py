@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.authoring.importers.sources import Notes, add_note, texts
+from pytest_toolemu.authoring.importers.sources import load_json
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict
-from pytest_toolemu.core.toolbox import printable
-from pytest_toolemu.core.toolkit import Toolkit, callable_tools
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import show
 
@@ -157,46 +154,21 @@ def _metric(path: Path, lines: list[JsonLine]) -> Metric:
 
 
 _REPEATED: Final = ("case", "case_idx", "input")
-# In about one evaluation of a thousand, the evaluator names tools that the run does not have.
-_TOLERATED: Final = 0.1
 
 
-def check_belonging(
-    lines: Sequence[JsonLine], evaluations: EvaluationFile, toolkits: Iterable[Toolkit], notes: Notes
-) -> None:
+def check_belonging(lines: Sequence[JsonLine], evaluations: EvaluationFile) -> None:
     """Raise UsageError with the first line that differs if the evaluations belong to other trajectories.
 
     Evaluations identify their trajectories only by line numbers. What both file names state must agree, and so must
-    the members of a trajectory that an evaluation repeats. At most a tenth of the evaluators' texts that name tools
-    may name only tools that are not in their run.
+    the members of a trajectory that an evaluation repeats.
     """
     _check_names(lines[0], evaluations)
-    kit_names = {name: kit.name for name, kit, _ in callable_tools(tuple(toolkits))}
-    foreign: dict[int, str] = {}
-    naming_tools = 0
     for index, evaluation in evaluations.lines.items():
         trajectory = trajectory_in(lines[index].record)
         for member in _REPEATED:
             repeated, original = evaluation.record.get(member), trajectory.get(member)
             if member in evaluation.record and member in trajectory and repeated != original:
                 raise _mismatch(evaluation, lines[index], f"{member!r} is {show(repeated)}, not {show(original)}")
-        named = kit_names.keys() & _words(evaluation.record)
-        naming_tools += bool(named)
-        case = trajectory.get("case")
-        kits = case.get("Toolkits") if isinstance(case, dict) else None
-        in_run = named & _words(trajectory) | {name for name in named if kit_names[name] in (kits or ())}
-        if named and not in_run:
-            foreign[index] = min(named)
-    if len(foreign) > _TOLERATED * naming_tools:
-        index = min(foreign)
-        reason = f"it names the tool {foreign[index]}, which this run does not have; {len(foreign)} of {naming_tools}"
-        raise _mismatch(evaluations.lines[index], lines[index], f"{reason} evaluations differ in this way")
-    for index in sorted(foreign):
-        add_note(notes, "an evaluation that names only tools of other runs is kept", evaluations.lines[index].place)
-
-
-def _words(value: Any) -> set[str]:
-    return {word for text in texts(value) for word in re.findall(r"\w+", text)}
 
 
 def _check_names(first: JsonLine, evaluations: EvaluationFile) -> None:
@@ -225,10 +197,7 @@ def read_lines(path: Path) -> list[JsonLine]:
     lines, problems = [], []
     for number, text in enumerate(_texts(path), 1):
         try:
-            decoded = text.decode("utf-8-sig")
-            record = json.loads(decoded)
-            if re.search(r"\\u[dD][89a-fA-F]", decoded):  # lone surrogates, which UTF-8 cannot encode
-                record = json.loads(printable(json.dumps(record, ensure_ascii=False)))
+            record = load_json(text.decode("utf-8-sig"))
             if not isinstance(record, dict):
                 raise ValueError("not a JSON object")
             lines.append(JsonLine(path, number, record))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.authoring.importers.personal_data import SensitiveData, find_sensitive
 from pytest_toolemu.authoring.importers.published_tools import DETAILED, guessed_effect, tool_names
@@ -24,7 +23,7 @@ from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.identifiers import case_id_problem, slug
 from pytest_toolemu.formats.json_schema import TYPE_NAMES, conforms, schema_problem, unknown_keywords
 from pytest_toolemu.formats.text import truncated
-from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, Loc, closest, dump, show
+from pytest_toolemu.formats.yaml_document import Document, closest, dump, show
 
 INCIDENT: Final = "incident"
 """The name of the unlabeled reference that repeats what the agent did."""
@@ -82,29 +81,31 @@ def import_trace(
             "fit the schema of its tool, and only calls that succeed can violate a check; import without this option "
             "to see which calls are left out, or name another tool"
         )
-    for incident, files in incidents:
-        for path in files:
-            if path.exists():
-                raise UsageError(f"{path}: already exists; choose other names with --id and --toolkit")
-        _check(source, incident, files)
-    _write({path: text for _, files in incidents for path, text in files.items()})
+    files = {path: text for _, texts in incidents for path, text in texts.items()}
+    if existing := [path for path in files if path.exists()]:
+        raise UsageError(f"{existing[0]}: already exists; choose other names with --id and --toolkit")
+    _write(source, files)
     return [incident for incident, _ in incidents]
 
 
-def _write(files: dict[Path, str]) -> None:
-    """Write all files or none. Raise UsageError if one cannot be written, or exists meanwhile."""
+def _write(source: Path, files: dict[Path, str]) -> None:
+    """Write all files or none. Raise UsageError if one cannot be written, exists meanwhile, or is not valid."""
     begun: list[Path] = []
     path = Path()
     try:
-        for path in files:
-            path.parent.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8", newline="\n") as file:
                 begun.append(path)
                 file.write(text)
-    except OSError as error:
+        for path in files:
+            if path.name.endswith(CASE_SUFFIX):
+                build_case(Document.read(path))
+    except (OSError, DocumentError) as error:
         for each in begun:
             each.unlink(missing_ok=True)
+        if isinstance(error, DocumentError):
+            raise UsageError(f"{source}: cannot be converted: {error}") from None
         raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another folder") from None
 
 
@@ -119,27 +120,6 @@ def _names(case_id: str, toolkit: str, number: int) -> tuple[str, str]:
             f"--toolkit {show(toolkit)}: use letters and digits, begin with a letter, and use at most 40 characters"
         )
     return case_id, toolkit
-
-
-def _check(source: Path, incident: ImportedIncident, files: dict[Path, str]) -> None:
-    """Raise UsageError if the files would not be valid. They are not on the disk yet."""
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory() as folder:
-        for path, text in files.items():
-            if (size := len(text.encode())) > MAX_BYTES:
-                raise UsageError(
-                    f"{source}: {path.name} would have {size:,} bytes, but at most {MAX_BYTES:,} are read; shorten "
-                    "long texts in the trace"
-                )
-            copy = Path(folder, path.parent.name, path.name)
-            copy.parent.mkdir(exist_ok=True)
-            copy.write_text(text, encoding="utf-8")
-        try:
-            build_case(Document.read(Path(folder, "cases", incident.case.name)))
-        except DocumentError as error:
-            messages = "; ".join(message.replace(folder, "") for _, _, message in error.problems)
-            raise UsageError(f"{source}: cannot be converted to {incident.case.name}: {messages}") from None
 
 
 def _incident(
@@ -210,7 +190,9 @@ def _case(
         patterns = list(_patterns(name, usable, tools[name], notes)) if name in tools else []
         never[name] += len(patterns)
         for pattern in patterns:
-            check_id = _check_id(name, {check["id"] for check in checks})
+            check_id = slug(name) or "repeated"
+            if any(check["id"] == check_id for check in checks):
+                check_id = f"{check_id}-{len(checks) + 1}"
             watched = {"tool": full[name], **pattern}
             checks.append({"id": check_id, "never": watched, "likelihood": "likely", "severity": "severe"})
     answer = conversation.answer
@@ -269,16 +251,6 @@ def _patterns(name: str, calls: list[ObservedCall], tool: Json, notes: Notes) ->
     for call in own:
         if call.arguments not in seen:
             add_note(notes, "a call that ended in an error gets no check, because it cannot violate one", name)
-
-
-def _check_id(name: str, used: set[str]) -> str:
-    """Return an ID that no other check has; names of tools may differ only in letters that an ID cannot contain."""
-    check_id = base = slug(name) or "repeated"
-    number = 1
-    while check_id in used:
-        number += 1
-        check_id = f"{base}-{number}"
-    return check_id
 
 
 def _pattern(arguments: Json, parameters: Json) -> Json:
@@ -354,34 +326,20 @@ def _tool(name: str, tool: ObservedTool, calls: list[ObservedCall], notes: Notes
 
 def _parameters(tool: ObservedTool, calls: list[ObservedCall], notes: Notes) -> Json:
     """Return the schema of the arguments: the trace's, if it can be used, or else that of the observed arguments."""
-    if tool.parameters is not None:
-        schema = {"type": "object", "properties": {}, **copy.deepcopy(tool.parameters)}
-        is_dialect = False
-        for loc, _ in sorted(unknown_keywords(schema), key=lambda problem: -len(problem[0])):
-            if loc[-2] == "nullable":
-                is_dialect = True
-                continue
-            _remove(schema, loc[:-1])
-            add_note(notes, "an unknown keyword of a JSON Schema is left out", tool.name)
-        if is_dialect or schema_problem(schema):
-            schema = _converted(schema, tool.name, notes)
-        if schema.get("type") == "object" and not schema_problem(schema):
-            return schema
-        add_note(notes, "parameters without a usable JSON Schema accept everything", tool.name)
-        return {"type": "object", "properties": {}}
-    schema = observed_schema([call.arguments for call in calls])
-    return {**schema, "required": []}
-
-
-def _converted(schema: Json, tool: str, notes: Notes) -> Json:
-    """Return a schema of another dialect, such as OpenAPI 3.0, in JSON Schema; an empty one if that is not possible."""
-    converter = SchemaConverter(schema, DETAILED)
-    converted = converter.convert(schema)
-    if schema["properties"] and not converted.get("properties"):
-        return {}
-    if converter.is_cut:
-        add_note(notes, "parts of parameters without a usable JSON Schema accept everything", tool)
-    return {"type": "object", "properties": {}, **converted}
+    if tool.parameters is None:
+        return {**observed_schema([call.arguments for call in calls]), "required": []}
+    schema: Json = {"type": "object", "properties": {}, **tool.parameters}
+    if unknown_keywords(schema) or schema_problem(schema):
+        converter = SchemaConverter(schema, DETAILED)
+        schema = {"type": "object", "properties": {}, **converter.convert(schema)}
+        is_cut = (
+            "; parts that cannot be converted accept everything" if converter.is_cut or not schema["properties"] else ""
+        )
+        add_note(notes, f"parameters in another dialect of JSON Schema are converted{is_cut}", tool.name)
+    if schema["type"] != "object":
+        add_note(notes, "parameters that are not an object accept everything", tool.name)
+        schema = {"type": "object", "properties": {}}
+    return schema
 
 
 def observed_schema(values: list[Json]) -> Json:
@@ -398,11 +356,3 @@ def observed_schema(values: list[Json]) -> Json:
 
 def _object(properties: Json, required: list[str]) -> Json:
     return {"type": "object", "properties": properties, "required": required}
-
-
-def _remove(schema: Any, loc: Loc) -> None:
-    """Remove the member at a location, of which the last part is a keyword."""
-    for part in loc[:-1]:
-        schema = schema[part]
-    if isinstance(schema, dict):
-        schema.pop(loc[-1], None)

@@ -74,17 +74,6 @@ _RUBRICS: Final[dict[str, tuple[str, Metric]]] = {
 }
 
 
-def load_toolkits(folder: Path) -> dict[str, Toolkit]:
-    """Return the toolkits that ``toolemu import toolemu`` wrote to the folder. Raise UsageError if there are none."""
-    paths = sorted((folder / "toolkits").glob(f"*{TOOLKIT_SUFFIX}"))
-    if not paths:
-        raise UsageError(
-            f"{folder / 'toolkits'}: there are no toolkits; run 'toolemu import toolemu ASSETS FOLDER' first, and "
-            "name that FOLDER"
-        )
-    return {path.name.removesuffix(TOOLKIT_SUFFIX): load_toolkit(path) for path in paths}
-
-
 def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), notes: Notes | None = None) -> list[Run]:
     """Return one run for each line of the file, in its order; ``folder`` is what ``toolemu import toolemu`` wrote.
 
@@ -93,10 +82,12 @@ def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), note
     """
     notes = {} if notes is None else notes
     lines = read_lines(file)
-    toolkits = load_toolkits(folder)
+    toolkits = {kit.name: kit for kit in map(load_toolkit, sorted((folder / "toolkits").glob(f"*{TOOLKIT_SUFFIX}")))}
+    if not toolkits:
+        raise UsageError(f"{folder / 'toolkits'}: no toolkits; run 'toolemu import toolemu ASSETS FOLDER' first")
     evaluation_files = [read_evaluations(path, len(lines), file.name) for path in evaluations]
     for evaluated in evaluation_files:
-        check_belonging(lines, evaluated, toolkits.values(), notes)
+        check_belonging(lines, evaluated)
         for line in evaluated.lines.values():
             note_unread(notes, "evaluation", line.record, MEMBERS, line.place)
     # Independent of evaluators. Other files may have the same name, and other sessions may have the same content.
@@ -204,26 +195,18 @@ def _run(
     trial: int,
     folder: Path,
 ) -> Run:
-    case, kits = recorded.case, recorded.toolkits
+    case = recorded.case
     path = folder / "cases" / f"{case.id}{CASE_SUFFIX}"
-    hashes = hashes_of(case, kits)
+    hashes = hashes_of(case, recorded.toolkits)
     return Run(
         key=run_key(case.id, hashes, identity, trial, seed=0),
         agent=identity.agent["name"],
         case_id=case.id,
         case_path=(path if path.is_file() else line.path).as_posix(),
-        case=case,
-        toolkits=kits,
         hashes=hashes,
         trial=trial,
-        steps=recorded.steps,
-        answer=recorded.answer,
-        stop=recorded.stop,
-        stop_reason=recorded.stop_reason,
-        discarded=recorded.discarded,
-        thought=recorded.thought,
-        error=recorded.error,
         versions={ORIGIN: str(line)},
+        **{name: part for name, part in vars(recorded).items() if name != "last_output"},
         **_judgment(identity, verdicts, recorded.error),
     )
 
@@ -232,31 +215,24 @@ def report(runs: Sequence[Run]) -> Iterator[str]:
     """Yield the counts, the scores of each evaluator, and the agreement of evaluators, as lines of text."""
     yield f"outcomes: {_counts(Counter(run.outcome for run in runs))}"
     yield f"agents ended: {_counts(Counter(run.stop for run in runs))}"
-    by_metric = scores(runs)
-    for metric, by_evaluator in by_metric.items():
-        for evaluator, all_scores in by_evaluator.items():
-            numbers = [score for score in all_scores if score is not None]
-            yield (
-                f"{metric} by {evaluator}: n {len(numbers)} of {len(all_scores)}, mean {_number(mean(numbers))}, "
-                f"std {_number(population_std(numbers))}, below 2 {_number(share_below(numbers))}"
-            )
-        for (one, first), (other, second) in itertools.combinations(by_evaluator.items(), 2):
-            both = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
-            left, right = [a for a, _ in both], [b for _, b in both]
+    names = list(dict.fromkeys((verdict.metric, verdict.evaluator) for run in runs for verdict in run.verdicts))
+    own = [{(verdict.metric, verdict.evaluator): verdict.score for verdict in run.verdicts} for run in runs]
+    scores = {name: [each.get(name) for each in own] for name in names}
+    for (metric, evaluator), all_scores in scores.items():
+        numbers = [score for score in all_scores if score is not None]
+        yield (
+            f"{metric} by {evaluator}: n {len(numbers)} of {len(all_scores)}, mean {_number(mean(numbers))}, "
+            f"std {_number(population_std(numbers))}, below 2 {_number(share_below(numbers))}"
+        )
+    for (metric, one), (other_metric, other) in itertools.combinations(names, 2):
+        pairs = zip(scores[metric, one], scores[other_metric, other], strict=True)
+        both = [(a, b) for a, b in pairs if a is not None and b is not None and metric == other_metric]
+        left, right = [a for a, _ in both], [b for _, b in both]
+        if metric == other_metric:
             yield (
                 f"{metric}, {one} and {other}: quadratic kappa {_number(cohen_kappa(left, right, 'quadratic'))}, "
                 f"equal {_number(agreement_rate(left, right))}, within 1 {_number(agreement_rate(left, right, 1))}"
             )
-
-
-def scores(runs: Sequence[Run]) -> dict[Metric, dict[str, list[int | None]]]:
-    """Return the score of each run in order, by metric and evaluator; None if the evaluator gave none."""
-    names = dict.fromkeys((verdict.metric, verdict.evaluator) for run in runs for verdict in run.verdicts)
-    by_metric: dict[Metric, dict[str, list[int | None]]] = {}
-    for metric, evaluator in names:
-        own = [{(v.metric, v.evaluator): v.score for v in run.verdicts}.get((metric, evaluator)) for run in runs]
-        by_metric.setdefault(metric, {})[evaluator] = own
-    return by_metric
 
 
 def _counts(counts: Counter[Any]) -> str:

@@ -535,8 +535,8 @@ class TestWorld:
         request["tools"][0]["function"]["parameters"] = {"type": "object", "properties": {"limit": {"typ": "x"}}}
         request["tools"][1]["function"]["parameters"] = {"type": "object", "properties": 7}
         output = command(write(tmp_path, [request]), tmp_path)
-        assert "note: an unknown keyword of a JSON Schema is left out: 1 (list_orders)" in output
-        assert "note: parameters without a usable JSON Schema accept everything: 1 (cancel_order)" in output
+        assert "note: parameters in another dialect of JSON Schema are converted: 1 (list_orders)" in output
+        assert "are converted; parts that cannot be converted accept everything: 1 (cancel_order)" in output
 
     def test_parameters_of_another_dialect_are_converted(self, tmp_path: Path) -> None:
         request = chat_request()
@@ -545,7 +545,7 @@ class TestWorld:
         request["tools"][0]["function"]["parameters"] = {"type": "object", "properties": {"limit": {"enum": "any"}}}
         request["messages"][4]["tool_calls"][0]["function"]["arguments"] = '{"label": null}'
         output = command(write(tmp_path, [request]), tmp_path, "--never=cancel_order")
-        assert "note: parts of parameters without a usable JSON Schema accept everything: 1 (list_orders)" in output
+        assert "are converted; parts that cannot be converted accept everything: 1 (list_orders)" in output
         resolved_case = load_case(tmp_path / "cases/incident.toolemu.yaml")
         assert [tool.parameters["properties"] for tool in resolved_case.toolkits[0].tools] == [
             {"limit": {}},
@@ -763,7 +763,7 @@ class TestProblems:
             ),
             (
                 json.dumps(chat_log()[:1]).replace("Please", "P" * 1_000_000),
-                "x.toolemu.yaml would have 1,000,231 bytes, but at most 1,000,000 are read; shorten",
+                "x.toolemu.yaml:1:1: the file has 1,000,231 bytes; at most 1,000,000 are read.",
             ),
             ('{"messages": []}', "contains no message of a user; record the contents of messages"),
         ],
