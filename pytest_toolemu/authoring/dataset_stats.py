@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from pytest_toolemu.analysis.calibration.labels import Label, SecondOpinions, second_opinions
+from pytest_toolemu.analysis.metrics import format_interval
 from pytest_toolemu.analysis.run_summary import gap_kind
 from pytest_toolemu.analysis.statistics.agreement import alpha_estimate
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.play_references import has_several_solutions
+from pytest_toolemu.authoring.starter import rendered
 from pytest_toolemu.core.case import Case, Edition, edition, find_dataset, origin
 from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from pytest_toolemu.core.case_rules import Reference, Scores
@@ -88,7 +90,17 @@ class SecondOpinionSummary:
     """All references with second opinions, the agreement of each two annotators, and the disagreements."""
 
     references: tuple[DoublyLabeled, ...]
-    pairs: tuple[AnnotatorPair, ...]
+
+    @property
+    def pairs(self) -> list[AnnotatorPair]:
+        """The agreement of each two annotators on each metric."""
+        pairs = itertools.product(itertools.combinations(self.annotators, 2), METRICS)
+        return [_pair(self.references, first, second, metric) for (first, second), metric in pairs]
+
+    @property
+    def annotators(self) -> list[str]:
+        """The names of all annotators, in the order in which they occur."""
+        return list(dict.fromkeys(name for each in self.references for name in each.labels))
 
     @property
     def disagreements(self) -> tuple[DoublyLabeled, ...]:
@@ -150,6 +162,14 @@ def stats(paths: Iterable[Path]) -> Stats:
 def tables(counts: DatasetCounts) -> tuple[Table, ...]:
     """Return all distributions, the most important ones first."""
     safety, helpfulness = counts.labels("safety"), counts.labels("helpfulness")
+    clues = [clue for case in counts.cases for clue in dict.fromkeys(case.clues) or ("undecided",)]
+    different = [each for each in counts.references if each.scores != each.checked_scores]
+    sides = ("same side of the threshold", "other side of the threshold")
+    unlike_checks = [sides[_sides(each.scores) != _sides(each.checked_scores)] for each in different]
+    locales = Counter(case.locale for case in counts.cases)
+    shown = dict(locales.most_common(_SHOWN))
+    if others := locales.total() - sum(shown.values()):
+        shown[f"{len(locales) - _SHOWN} others"] = others
     return (
         _overview(counts),
         _count_table("Risk types", "cases", counts.risk_types, len(counts.cases)),
@@ -163,7 +183,7 @@ def tables(counts: DatasetCounts) -> tuple[Table, ...]:
             "cases",
             _counted((*get_args(Asking), "undecided"), [case.asking or "undecided" for case in counts.cases]),
         ),
-        _count_table("Clues", "cases", _clues(counts.cases), len(counts.cases)),
+        _count_table("Clues", "cases", _counted((*get_args(Clue), "undecided"), clues), len(counts.cases)),
         _count_table("Splits", "cases", _counted(("public", "heldout"), [case.split for case in counts.cases])),
         _count_table("Length of instructions", "cases", counts.lengths),
         _count_table("Effects of tools", "tools", _counted(get_args(Effect), [tool.effect for tool in counts.tools])),
@@ -172,22 +192,9 @@ def tables(counts: DatasetCounts) -> tuple[Table, ...]:
             ("score", "safety", "helpfulness"),
             tuple((str(score), safety[score], helpfulness[score]) for score in range(4)),
         ),
-        Table("Labels unlike the checks", ("", "references"), tuple(_labels_unlike_checks(counts.references).items())),
-        _count_table("Locales", "cases", _most_common(Counter(case.locale for case in counts.cases))),
+        _count_table("Labels unlike the checks", "references", _counted(sides, unlike_checks), 0),
+        _count_table("Locales", "cases", shown),
     )
-
-
-def _clues(cases: Iterable[Case]) -> Counter[str]:
-    """Return cases by where a careful agent discovers what is wrong; a case may have several clues."""
-    clues = [clue for case in cases for clue in dict.fromkeys(case.clues) or ("undecided",)]
-    return _counted((*get_args(Clue), "undecided"), clues)
-
-
-def _labels_unlike_checks(references: Iterable[Reference]) -> Counter[str]:
-    """Return references whose label differs from the checks' scores, by whether one crosses the threshold."""
-    kinds = ("same side of the threshold", "other side of the threshold")
-    different = [each for each in references if each.scores != each.checked_scores]
-    return _counted(kinds, [kinds[_sides(each.scores) != _sides(each.checked_scores)] for each in different])
 
 
 def _overview(counts: DatasetCounts) -> Table:
@@ -226,12 +233,6 @@ def _categories(counts: DatasetCounts) -> Iterator[tuple[str, int, int, int]]:
     for category, toolkits in sorted(counts.categories.items()):
         kits = [kit for kit in counts.toolkits if kit.category == category]
         yield category, sum(counts.primary[kit.name] for kit in kits), toolkits, sum(len(kit.tools) for kit in kits)
-
-
-def _most_common(values: Counter[str]) -> dict[str, int]:
-    first = dict(values.most_common(_SHOWN))
-    others = values.total() - sum(first.values())
-    return first | ({f"{len(values) - _SHOWN} others": others} if others else {})
 
 
 def _count_table(title: str, unit: str, counts: Mapping[str, int], total: int | None = None) -> Table:
@@ -372,13 +373,7 @@ def summarize(cases: Iterable[Case], opinions: SecondOpinions) -> SecondOpinionS
         if (others := opinions.of(case, name))
         for author in (Label(annotator="author", **reference.scores.model_dump()),)
     )
-    annotators = list(dict.fromkeys(name for each in references for name in each.labels))
-    pairs = tuple(
-        _pair(references, first, second, metric)
-        for first, second in itertools.combinations(annotators, 2)
-        for metric in METRICS
-    )
-    return SecondOpinionSummary(references, pairs)
+    return SecondOpinionSummary(references)
 
 
 def _pair(references: Iterable[DoublyLabeled], first: str, second: str, metric: Metric) -> AnnotatorPair:
@@ -393,30 +388,9 @@ def _pair(references: Iterable[DoublyLabeled], first: str, second: str, metric: 
     return AnnotatorPair(first, second, metric, len(units), same_side, alpha_estimate(units, clusters=cases))
 
 
-def markdown_lines(summary: SecondOpinionSummary) -> Iterator[str]:
-    """Yield two Markdown tables: the agreement of annotators, and their disagreements on pass or fail."""
-    if not summary.references:
-        return
-    yield "| labels of | metric | same side of the threshold | alpha |"
-    yield "|---|---|--:|--:|"
-    for pair in summary.pairs:
-        names = visible(f"{pair.first} and {pair.second}")
-        yield f"| {names} | {pair.metric} | {pair.same_side} of {pair.labels} | {_interval(pair.alpha)} |"
-    annotators = list(dict.fromkeys(name for each in summary.references for name in each.labels))
-    yield ""
-    yield f"| disagreement on pass or fail (safety, helpfulness) | {' | '.join(map(visible, annotators))} |"
-    yield f"|---{'|--:' * len(annotators)}|"
-    for each in summary.disagreements:
-        cells = [_scores(each.labels.get(name)) for name in annotators]
-        yield f"| {visible(each.case)}: {visible(each.name)} | {' | '.join(cells)} |"
+def as_markdown(stats: Stats) -> str:
+    """Return a Markdown table with one row for each distribution, and tables of second opinions if there are any.
 
-
-def _scores(label: Label | None) -> str:
-    scores = (label.safety, label.helpfulness) if label else (None, None)
-    return ", ".join("-" if score is None else str(score) for score in scores)
-
-
-def _interval(alpha: Estimate | None) -> str:
-    if alpha is None:
-        return "undefined"
-    return f"{alpha.value:.2f}" if alpha.low is None else f"{alpha.value:.2f} [{alpha.low:.2f}, {alpha.high:.2f}]"
+    It omits the hashes of datasets, because they change with every file and would soon be out of date in a document.
+    """
+    return rendered("stats.md.j2", stats=stats, visible=visible, interval=format_interval)

@@ -120,7 +120,7 @@ def new_toolkit(name: str, folder: Path) -> Path:
             "most 40 characters"
         )
     path = folder / f"{name}{TOOLKIT_SUFFIX}"
-    return _create(path, _rendered("toolkit.yaml.j2", name=name, schema=schema_reference(path, "toolkit")))
+    return _create(path, rendered("toolkit.yaml.j2", name=name, schema=schema_reference(path, "toolkit")))
 
 
 def new_case(case_id: str, toolkits: tuple[str, ...], folder: Path) -> Path:
@@ -144,7 +144,7 @@ def case_template(toolkits: tuple[str, ...], path: Path) -> str:
     except DocumentError as error:
         raise UsageError("; ".join(message for _, _, message in error.problems)) from None
     tools = [(f"{toolkit.name}.{tool.name}", tool) for toolkit in found for tool in toolkit.tools]
-    return _rendered(
+    return rendered(
         "case.yaml.j2",
         toolkits=found,
         tools=[(name, tool, members_text(tool.parameters)) for name, tool in tools],
@@ -188,7 +188,8 @@ def _create(path: Path, text: str) -> Path:
     return path
 
 
-def _rendered(template: str, **values: Any) -> str:
+def rendered(template: str, **values: Any) -> str:
+    """Return the text of a template of this package; values are not escaped."""
     return _environment().get_template(template).render(values)
 
 

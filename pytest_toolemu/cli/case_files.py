@@ -12,7 +12,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import counted, visible
 
 if TYPE_CHECKING:
-    from pytest_toolemu.authoring.dataset_stats import Stats, Table
+    from pytest_toolemu.authoring.dataset_stats import Stats
 
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files or folders; default: the current folder.")]
 
@@ -46,6 +46,7 @@ def stats(
     ] = None,
 ) -> None:
     """Print statistics of toolkits, tools, and cases."""
+    from pytest_toolemu.authoring.dataset_stats import as_markdown
     from pytest_toolemu.authoring.dataset_stats import stats as dataset_stats
 
     result = dataset_stats(paths or [Path()])
@@ -147,29 +148,6 @@ def _print_tables(stats: Stats) -> None:
         groups.append(Padding(Group(Text(table.title, style="bold"), grid), (1, 0, 0, 0), expand=False))
     out.print(Text(visible(stats.origin), style="bold"))
     out.print(Columns(groups, padding=(0, 3)))
-
-
-def as_markdown(stats: Stats) -> str:
-    """Return a Markdown table with one row for each distribution, and tables of second opinions if there are any.
-
-    It omits the hashes of datasets, because they change with every file and would soon be out of date in a document.
-    """
-    from pytest_toolemu.authoring.dataset_stats import markdown_lines
-
-    names = ", ".join(f"{edition.name} {edition.version}" for edition in stats.editions) or "no dataset"
-    rows = [f"| {_heading(table)} | {' · '.join(_cell(table, *row) for row in table.rows)} |" for table in stats.tables]
-    opinions = list(markdown_lines(stats.opinions))
-    return "\n".join([f"| {names} | |", "|---|---|", *rows, *([""] if opinions else []), *opinions]) + "\n"
-
-
-def _heading(table: Table) -> str:
-    _, first, *others = table.columns
-    return f"{table.title}: {first} ({', '.join(others)})" if others else table.title
-
-
-def _cell(table: Table, name: str, count: int, *others: int) -> str:
-    more = ", ".join(map(str, others)) or table.share(count)
-    return visible(f"{name} {count}") + (f" ({more})" if more else "")
 
 
 def write_into(path: Path, text: str) -> bool:

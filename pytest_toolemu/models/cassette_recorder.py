@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 from pytest_toolemu.core.messages import Model, ModelRequest, Reply, Role
 from pytest_toolemu.core.run import CassetteUse
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
-from pytest_toolemu.errors import ReplayMissError
+from pytest_toolemu.errors import InconclusiveError, ReplayMissError
 from pytest_toolemu.formats.file_access import read_regular
 from pytest_toolemu.formats.redaction import secrets
 from pytest_toolemu.formats.yaml_document import show
@@ -271,3 +272,19 @@ def _case_exists(path: Path, rootdir: Path) -> bool:
         return (rootdir / str(item).partition("::")[0]).exists()
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
+
+
+@contextmanager
+def recorder_of(cassettes: CassetteDirectory | None, item: str, case_id: str) -> Iterator[CassetteRecorder | None]:
+    """Provide the recorder for the model calls of an item, if they are recorded; write its cassette at the end."""
+    recorder = None if cassettes is None else CassetteRecorder(cassettes, item, case_id, 1)
+    has_ended = False
+    try:
+        yield recorder
+        has_ended = True
+    except InconclusiveError:
+        has_ended = True
+        raise
+    finally:
+        if recorder is not None:
+            recorder.finish(has_ended)  # also after a failure: replies that arrived were paid for

@@ -9,10 +9,10 @@ from typing import get_args
 import pytest
 from typer.testing import CliRunner, Result
 
-from pytest_toolemu.authoring.dataset_stats import stats
+from pytest_toolemu.authoring.dataset_stats import as_markdown, stats
 from pytest_toolemu.authoring.lint.file_rules import KINDS
 from pytest_toolemu.cli import app
-from pytest_toolemu.cli.case_files import BEGIN, END, as_markdown
+from pytest_toolemu.cli.case_files import BEGIN, END
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Clue
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.errors import DocumentError, UsageError

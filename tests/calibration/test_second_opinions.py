@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.analysis.calibration.labels import FILE, reference_hash, second_opinions
-from pytest_toolemu.authoring.dataset_stats import markdown_lines, summarize
+from pytest_toolemu.authoring.dataset_stats import as_markdown, stats
 from pytest_toolemu.core.case import DATASET_FILE
 from pytest_toolemu.core.case_loading import load_case
 from tests.authoring.office import DATASET
@@ -74,9 +74,9 @@ def test_a_second_opinion_no_longer_applies_once_the_reference_changes(desk: Des
 
 @pytest.mark.usefixtures("dora_twice_labeled")
 def test_agreement_and_disagreements_are_tables(desk: Desk) -> None:
-    case = load_case(desk.path / "cases/dora.toolemu.yaml").case
-    lines = list(markdown_lines(summarize([case], second_opinions(desk.path / "cases"))))
-    assert lines[2].startswith("| author and bo | safety | 1 of 2 | ")
+    lines = as_markdown(stats([desk.path / "cases"])).splitlines()
+    (start,) = (number for number, line in enumerate(lines) if line.startswith("| labels of | "))
+    assert lines[start + 2].startswith("| author and bo | safety | 1 of 2 | ")
     assert lines[-3:] == [
         "| disagreement on pass or fail (safety, helpfulness) | author | bo | cy |",
         "|---|--:|--:|--:|",
@@ -85,5 +85,4 @@ def test_agreement_and_disagreements_are_tables(desk: Desk) -> None:
 
 
 def test_a_dataset_without_the_file_has_no_second_opinions(desk: Desk) -> None:
-    case = load_case(desk.path / "cases/dora.toolemu.yaml").case
-    assert list(markdown_lines(summarize([case], second_opinions(desk.path / "cases")))) == []
+    assert "labels of" not in as_markdown(stats([desk.path / "cases"]))

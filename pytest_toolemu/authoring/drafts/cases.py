@@ -28,6 +28,7 @@ from pytest_toolemu.authoring.drafts.generation import (
     StageFiles,
     prompt_hashes,
     stage_messages,
+    texts_by_plan,
 )
 from pytest_toolemu.authoring.drafts.plans import LENGTHS, STYLES, CaseRequest, PlannedNewCase, PlannedVariant
 from pytest_toolemu.authoring.lint.dataset_rules import near_duplicates
@@ -74,6 +75,7 @@ class CaseGeneration(StagedGeneration[PlannedNewCase, CaseScenario]):
     first: ClassVar = "scenario"
     batch: ClassVar = 6
     decision: ClassVar = CaseScenario
+    prompts: ClassVar = ("case_scenarios", "case_draft")
 
     @cached_property
     def used_titles(self) -> list[str]:
@@ -82,13 +84,53 @@ class CaseGeneration(StagedGeneration[PlannedNewCase, CaseScenario]):
 
     def key(self, planned: PlannedNewCase) -> str:
         """Return the hash of everything that is asked for a plan, except the used titles."""
-        return scenario_key(self.request, planned, self.toolkits)
+        kits = [self.toolkits[name].model_dump(mode="json") for name in planned.toolkits]
+        return sha256([vars(planned), self.request.seed, kits, *prompt_hashes("case_scenarios")])
 
     def first_stage(
         self, planned: Sequence[PlannedNewCase], earlier: Sequence[CaseScenario]
     ) -> Stage[dict[PlannedNewCase, CaseScenario]]:
-        """Return the request for the scenarios of several cases."""
-        return scenarios_stage(self.request, planned, self.toolkits, self.used_titles, earlier)
+        """Return the request for scenarios, which must repeat neither used titles nor earlier scenarios."""
+        names = sorted({name for each in planned for name in each.toolkits})
+        titles = sorted({*self.used_titles, *(scenario.title for scenario in earlier)})
+        scenario = {"number": {"type": "integer"}, "reasoning": TEXT, **dict.fromkeys(CaseScenario.model_fields, TEXT)}
+        messages = stage_messages(
+            "case_scenarios",
+            {"kind": self.request.kind, "risk_types": RISK_TYPES.items()},
+            {
+                "toolkits": [sketch_line(self.toolkits[name]) for name in names],
+                "used": [quoted(title) for title in titles],
+                "slots": [each.line for each in planned],
+            },
+        )
+        key = sha256([self.key(each) for each in planned])
+        schema = ReplySchema(name="scenarios", schema=closed_object({"scenarios": array_of(closed_object(scenario))}))
+        return Stage("scenarios", key, messages, schema, partial(self._scenarios, planned, earlier))
+
+    def _scenarios(
+        self, planned: Sequence[PlannedNewCase], earlier: Sequence[CaseScenario], reply: Json
+    ) -> dict[PlannedNewCase, CaseScenario]:
+        """Return the scenarios of a reply. Raise ValueError for those that are not new."""
+        texts = texts_by_plan(planned, reply["scenarios"], "scenario", CaseScenario)
+        problems = []
+        for each, text in texts.items():
+            where = f"scenario {each.number}: the"
+            members = ("title", "situation", "task")
+            problems += [f"{where} {name} is empty; write one" for name in members if not text[name]]
+            if len(text["title"]) > _MAX_TITLE:
+                problems.append(f"{where} title has {len(text['title'])} characters; write at most {_MAX_TITLE}")
+        for part, least in _ALIKE.items():
+            known = [*(self.used_titles if part == "title" else ()), *(getattr(each, part) for each in earlier)]
+            all_texts = [*known, *(text[part] for text in texts.values())]
+            problems += [
+                f"scenario {planned[later - len(known)].number}: the {part} is nearly {show(all_texts[first], 80)}; "
+                "write about a different situation"
+                for later, first, _ in near_duplicates(all_texts, least)
+                if later >= len(known)
+            ]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return {each: CaseScenario(**text) for each, text in texts.items()}
 
     async def stage(self, _author: Author, planned: PlannedNewCase, decided: CaseScenario) -> Stage[str]:
         """Return the request for the complete case."""
@@ -97,96 +139,17 @@ class CaseGeneration(StagedGeneration[PlannedNewCase, CaseScenario]):
         return case_stage(planned, decided, toolkits, key, (StageFiles.name(self.first, key),))
 
     def record_fields(self, planned: PlannedNewCase, decided: CaseScenario, _text: str) -> Json:
-        """Return kind, name, what was asked, and the hash of the prompts."""
+        """Return kind, name, and what was asked."""
         asked = {name: value for name, value in vars(planned).items() if name not in ("number", "kind")}
         return {
             "kind": planned.kind,
             "name": self.free_id(planned.kind, decided.title, self.key(planned)),
-            "prompt_hash": sha256(prompt_hashes("case_scenarios", "case_draft")),
             "asked": {**asked, "toolkits": list(planned.toolkits)},
         }
 
     def subject(self, planned: PlannedNewCase, decided: CaseScenario) -> str:
         """Return the name of a draft in messages."""
         return f"case {planned.number} ({decided.title})"
-
-
-def scenario_key(request: CaseRequest, planned: PlannedNewCase, toolkits: Mapping[str, Toolkit]) -> str:
-    """Return the key of everything that is asked for a plan, except the used titles."""
-    kits = [toolkits[name].model_dump(mode="json") for name in planned.toolkits]
-    return sha256([vars(planned), request.seed, kits, *prompt_hashes("case_scenarios")])
-
-
-def scenarios_stage(
-    request: CaseRequest,
-    planned: Sequence[PlannedNewCase],
-    toolkits: Mapping[str, Toolkit],
-    used: Sequence[str],
-    earlier: Sequence[CaseScenario] = (),
-) -> Stage[dict[PlannedNewCase, CaseScenario]]:
-    """Return the request for the scenarios of several cases, which must repeat neither used titles nor earlier ones."""
-    names = sorted({name for each in planned for name in each.toolkits})
-    titles = sorted({*used, *(scenario.title for scenario in earlier)})
-    scenario = {"number": {"type": "integer"}, "reasoning": TEXT, **dict.fromkeys(CaseScenario.model_fields, TEXT)}
-    messages = stage_messages(
-        "case_scenarios",
-        {"kind": request.kind, "risk_types": RISK_TYPES.items()},
-        {
-            "toolkits": [sketch_line(toolkits[name]) for name in names],
-            "used": [quoted(title) for title in titles],
-            "slots": [each.line for each in planned],
-        },
-    )
-    key = sha256([scenario_key(request, each, toolkits) for each in planned])
-    schema = ReplySchema(name="scenarios", schema=closed_object({"scenarios": array_of(closed_object(scenario))}))
-    return Stage("scenarios", key, messages, schema, partial(_scenarios, planned, used, earlier))
-
-
-def _scenarios(
-    planned: Sequence[PlannedNewCase], used: Sequence[str], earlier: Sequence[CaseScenario], reply: Json
-) -> dict[PlannedNewCase, CaseScenario]:
-    """Return the scenarios of a reply. Raise ValueError for those that are not new."""
-    by_number = {each["number"]: each for each in reply["scenarios"]}
-    if len(by_number) != len(reply["scenarios"]) or by_number.keys() != {each.number for each in planned}:
-        raise ValueError(f"write exactly one scenario for each of {', '.join(str(each.number) for each in planned)}")
-    texts = {
-        each: {name: " ".join(by_number[each.number][name].split()) for name in CaseScenario.model_fields}
-        for each in planned
-    }
-    if problems := [*_text_problems(texts), *_repeated(texts, used, earlier)]:
-        raise ValueError("\n".join(problems))
-    return {each: CaseScenario(**text) for each, text in texts.items()}
-
-
-def _text_problems(texts: Mapping[PlannedNewCase, dict[str, str]]) -> Iterator[str]:
-    for planned, each in texts.items():
-        yield from (
-            f"scenario {planned.number}: the {name} is empty; write one"
-            for name in ("title", "situation", "task")
-            if not each[name]
-        )
-        if len(each["title"]) > _MAX_TITLE:
-            yield (
-                f"scenario {planned.number}: the title has {len(each['title'])} characters; write at most {_MAX_TITLE}"
-            )
-
-
-def _repeated(
-    texts: Mapping[PlannedNewCase, dict[str, str]], used: Sequence[str], earlier: Sequence[CaseScenario]
-) -> Iterator[str]:
-    """Yield the scenarios that repeat a used title, an earlier scenario, or another one of the reply."""
-    plans = list(texts)
-    known = {
-        "title": [*used, *(scenario.title for scenario in earlier)],
-        "situation": [scenario.situation for scenario in earlier],
-    }
-    for part, least in _ALIKE.items():
-        all_texts = [*known[part], *(each[part] for each in texts.values())]
-        for later, first, _ in near_duplicates(all_texts, least):
-            if later >= len(known[part]):
-                number = plans[later - len(known[part])].number
-                other = show(all_texts[first], 80)
-                yield f"scenario {number}: the {part} is nearly {other}; write about a different situation"
 
 
 def case_stage(
@@ -216,7 +179,15 @@ def case_stage(
 
 def _text(planned: PlannedNewCase, toolkits: Sequence[Toolkit], reply: Json) -> str:
     """Return the text of the case file. Raise ValueError if the reply does not do what the plan decides."""
-    problems = [*reply_problems(reply, LABELS), *_gap_problems(planned, reply), *length_problems(planned.length, reply)]
+    problems = [*reply_problems(reply, LABELS)]
+    for gap, name in _GAPS.items():
+        is_planned = planned.gap in (gap, "both")
+        slot = f"the gap of the slot is {planned.gap!r}"  # as the prompt calls a plan
+        if is_planned and not reply[name]:
+            problems.append(f"{name}: the list is empty, but {slot}; name what the user leaves out")
+        if not is_planned and reply[name]:
+            problems.append(f"{name}: {reply[name][0]!r}, but {slot}; state it in the instruction")
+    problems += length_problems(planned.length, reply)
     if planned.risk not in {outcome["type"] for outcome in reply["outcomes"]}:
         problems.append(f"outcomes: none has the type {planned.risk!r} of the slot; begin with one that does")
     if problems:
@@ -231,16 +202,6 @@ def length_problems(length: str, reply: Json) -> Iterator[str]:
     count = len(_WORD.findall(reply["instruction"]))
     if not least <= count <= most:
         yield f"the instruction has {count} words; write {least} to {most}"
-
-
-def _gap_problems(planned: PlannedNewCase, reply: Json) -> Iterator[str]:
-    for gap, name in _GAPS.items():
-        is_planned = planned.gap in (gap, "both")
-        slot = f"the gap of the slot is {planned.gap!r}"  # as the prompt calls a plan
-        if is_planned and not reply[name]:
-            yield f"{name}: the list is empty, but {slot}; name what the user leaves out"
-        if not is_planned and reply[name]:
-            yield f"{name}: {reply[name][0]!r}, but {slot}; state it in the instruction"
 
 
 # What belongs to the file of the original: its place in a dataset, and who accepted it.
@@ -297,6 +258,7 @@ class VariantGeneration(Generation[PlannedVariant, BaseCase]):
 
     bases: Mapping[str, BaseCase]
     passed: Sequence[str] = ()
+    prompts: ClassVar = ("variant",)
 
     def key(self, planned: PlannedVariant) -> str:
         """Return the hash of everything that is asked, except the other variants."""
@@ -314,12 +276,11 @@ class VariantGeneration(Generation[PlannedVariant, BaseCase]):
         return variant_stage(planned, decided, list(filter(None, instructions)), self.passed, key)
 
     def record_fields(self, planned: PlannedVariant, decided: BaseCase, text: str) -> Json:
-        """Return kind, name, what was asked, and the hash of the prompts; the title in the text gives the name."""
+        """Return kind, name, and what was asked; the title in the text gives the name."""
         title = Document.parse(text, Path("draft")).value["title"]
         return {
             "kind": planned.kind,
             "name": self.free_id(planned.kind, title, self.key(planned)),
-            "prompt_hash": sha256(prompt_hashes("variant")),
             "asked": {name: value for name, value in vars(planned).items() if value and name != "kind"},
             "origin": decided.link,
         }
@@ -433,14 +394,14 @@ def _translated(own: Json, reply: Json) -> Json:
     patterns = {each["check"]: each["answer"] for each in reply["patterns"]}
     return {
         "references": {label: {**each, "answer": answers[label]} for label, each in own.get("references", {}).items()},
-        "checks": [_with_pattern(check, patterns.get(check["id"])) for check in own.get("checks", ())],
+        "checks": [
+            {
+                name: {**part, "answer": patterns[check["id"]]} if _reads_answer(part) else part
+                for name, part in check.items()
+            }
+            for check in own.get("checks", ())
+        ],
     }
-
-
-def _with_pattern(check: Json, answer: str | None) -> Json:
-    if answer is None:
-        return check
-    return {name: {**part, "answer": answer} if _reads_answer(part) else part for name, part in check.items()}
 
 
 def _reads_answer(part: Any) -> bool:
@@ -466,11 +427,7 @@ def _problems(planned: PlannedVariant, base: BaseCase, others: Sequence[str], re
 def _untranslated(own: Json, reply: Json) -> Iterator[str]:
     """Yield answers and patterns that are missing, or belong to nothing."""
     reading = {check["id"] for check in own.get("checks", ()) if any(map(_reads_answer, check.values()))}
-    expected: dict[str, tuple[str, set[str]]] = {
-        "answers": ("label", set(own.get("references", {}))),
-        "patterns": ("check", reading),
-    }
-    for part, (key, names) in expected.items():
+    for part, key, names in (("answers", "label", set(own.get("references", {}))), ("patterns", "check", reading)):
         given = [each[key] for each in reply[part]]
         if sorted(given) != sorted(names):
             yield f"{part}: give exactly one for each of {', '.join(sorted(names)) or 'none'}, not {show(given, 100)}"

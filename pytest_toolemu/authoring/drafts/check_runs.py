@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,7 +31,7 @@ from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.models.cassette_files import CassetteDirectory
-from pytest_toolemu.models.cassette_recorder import CassetteRecorder
+from pytest_toolemu.models.cassette_recorder import CassetteRecorder, recorder_of
 
 NO_OP: Final = "noact"
 """The name of the agent that does nothing."""
@@ -100,19 +100,9 @@ class CheckModels:
         judges, agent = () if "judge" in sources else self.judges, None if "agent" in sources else self.agent
         return dataclasses.replace(self, judges=judges, agent=agent)
 
-    @contextmanager
-    def recorder(self, case_id: str, part: str) -> Iterator[CassetteRecorder | None]:
+    def recorder(self, case_id: str, part: str) -> AbstractContextManager[CassetteRecorder | None]:
         """Provide the recorder for one part of the checks; its cassette is written at the end."""
-        if self.cassettes is None:
-            yield None
-            return
-        recorder = CassetteRecorder(self.cassettes, f"check::{case_id}::{part}", case_id, 1)
-        has_ended = False
-        try:
-            yield recorder
-            has_ended = True
-        finally:
-            recorder.finish(has_ended)  # also after a failure: replies that arrived were paid for
+        return recorder_of(self.cassettes, f"check::{case_id}::{part}", case_id)
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,17 @@ from pydantic import ValidationError
 from pytest_toolemu import prompts
 from pytest_toolemu.authoring.drafts.check_draft import DraftCorpus, check_stored
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftKind, DraftRecord, DraftStore, text_fingerprint
+from pytest_toolemu.authoring.drafts.plans import PlannedNewCase, PlannedToolkit
 from pytest_toolemu.core.identity import provider_and_name
 from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema, Usage
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import InconclusiveError, UsageError
-from pytest_toolemu.formats.file_access import read_regular, write_atomically
+from pytest_toolemu.formats.file_access import read_regular, write_for_user
 from pytest_toolemu.formats.identifiers import slug
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Record, format_location
 from pytest_toolemu.models.cassette_files import CassetteDirectory
-from pytest_toolemu.models.cassette_recorder import CassetteRecorder
+from pytest_toolemu.models.cassette_recorder import recorder_of
 from pytest_toolemu.models.structured_output import ask_structured
 
 P = TypeVar("P")
@@ -46,6 +47,7 @@ class Generation(ABC, Generic[P, D]):
     planned: Sequence[P]
     store: DraftStore
     read_corpus: Callable[[], DraftCorpus]
+    prompts: ClassVar[tuple[str, ...]]
 
     @cached_property
     def existing(self) -> set[P]:
@@ -72,6 +74,7 @@ class Generation(ABC, Generic[P, D]):
         async def check(text: str) -> list[str]:
             """Write a text, check it, and return the findings for the model; none if there is no error among them."""
             fields = self.record_fields(planned, decided, text) | {
+                "prompt_hash": sha256(prompt_hashes(*self.prompts)),
                 "model": provider_and_name(author.model.identity),
                 "created": datetime.now(UTC),
                 "stages": (*stage.earlier, StageFiles.name(stage.name, stage.key)),
@@ -84,8 +87,10 @@ class Generation(ABC, Generic[P, D]):
             draft, report = await check_stored(self.store, self.store.put(text, DraftRecord(**fields)), self.corpus)
             drafts.append(draft)
             to_correct = [finding for finding in report.findings if finding.level != "note"] if report.errors else []
-            lines = text.splitlines()
-            return [_with_line(str(finding), finding.place, lines) for finding in to_correct]
+            lines = dict(enumerate(map(str.strip, text.splitlines()), 1))
+            # The model sees no line numbers.
+            in_lines = {f"line {number}": f"in the line {line!r}" for number, line in lines.items()}
+            return [str(each.model_copy(update={"place": in_lines.get(each.place, each.place)})) for each in to_correct]
 
         await checked_text(author, self.subject(planned, decided), stage, check)
         return drafts[-1]
@@ -104,7 +109,7 @@ class Generation(ABC, Generic[P, D]):
 
     @abstractmethod
     def record_fields(self, planned: P, decided: D, text: str) -> Json:
-        """Return the fields of a draft's record that this kind of draft knows: kind, name, what was asked, prompts."""
+        """Return the fields of a draft's record that this kind of draft knows: kind, name, what was asked."""
 
     @abstractmethod
     def subject(self, planned: P, decided: D) -> str:
@@ -168,12 +173,21 @@ class StagedGeneration(Generation[P, R]):
         return [left[start : start + self.batch] for start in range(0, len(left), self.batch)]
 
 
-def _with_line(finding: str, place: str, lines: list[str]) -> str:
-    """Return a finding with the text of its line: the model sees no line numbers."""
-    number = place.removeprefix("line ")
-    if place == number or not number.isdigit() or not 0 < int(number) <= len(lines):
-        return finding
-    return finding.replace(f"{place}: ", f"in the line {lines[int(number) - 1].strip()!r}: ", 1)
+N = TypeVar("N", PlannedToolkit, PlannedNewCase)
+
+
+def texts_by_plan(
+    planned: Sequence[N], replies: Sequence[Json], what: str, decision: type[Record]
+) -> dict[N, dict[str, str]]:
+    """Return the texts that a reply has for each plan. Raise ValueError if it has none or several for a plan."""
+    by_number = {each["number"]: each for each in replies}
+    numbers = [each.number for each in planned]
+    if sorted(each["number"] for each in replies) != sorted(numbers):
+        raise ValueError(f"write exactly one {what} for each of {', '.join(map(str, numbers))}")
+    return {
+        each: {name: " ".join(by_number[each.number][name].split()) for name in decision.model_fields}
+        for each in planned
+    }
 
 
 T = TypeVar("T")
@@ -252,15 +266,9 @@ class StageFiles:
 
     def write(self, stage: str, key: str, reply: Any, model: Json) -> None:
         """Store a reply with the identity of its model. Raise UsageError if the file cannot be written."""
-        path = self.drafts / self.name(stage, key)
         content = {"stage": stage, "key": key, "model": model, "reply": reply}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
-        except OSError as error:
-            raise UsageError(
-                f"{path}: cannot be written: {error.strerror}; choose another folder with --into"
-            ) from None
+        text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+        write_for_user(self.drafts / self.name(stage, key), text, "choose another folder with --into")
 
 
 @dataclass
@@ -298,27 +306,16 @@ class Author:
 
         Raise InconclusiveError if no reply can be used.
         """
-        ledger = Ledger(0)
-        recorder = None
-        if self.cassettes is not None:
-            item = f"author::{stage.name}-{stage.key[:16]}"
-            recorder = ledger.recorder = CassetteRecorder(self.cassettes, item, item, 1)
-        ended = False
+        ledger, item = Ledger(0), f"author::{stage.name}-{stage.key[:16]}"
 
         def parse(value: Json) -> tuple[Json, T]:
             return value, stage.parse(value)
 
-        try:
-            reply = await ask_structured(self.model, "author", ledger, stage.messages, stage.schema, parse)
-            ended = True
-        except InconclusiveError:
-            ended = True
-            raise
-        finally:
-            # Also after a failure: replies that arrived were paid for.
-            self.usage += ledger.usage()
-            if recorder is not None:
-                recorder.finish(ended)
+        with recorder_of(self.cassettes, item, item) as ledger.recorder:
+            try:
+                reply = await ask_structured(self.model, "author", ledger, stage.messages, stage.schema, parse)
+            finally:
+                self.usage += ledger.usage()
         return reply.value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, Final
@@ -15,6 +15,7 @@ from pytest_toolemu.authoring.drafts.generation import (
     StageFiles,
     prompt_hashes,
     stage_messages,
+    texts_by_plan,
 )
 from pytest_toolemu.authoring.drafts.plans import TOOLKIT_RISKS, PlannedToolkit, ToolkitRequest
 from pytest_toolemu.authoring.lint.file_rules import KINDS
@@ -28,7 +29,6 @@ from pytest_toolemu.models.strict_schema import TEXT, array_of, choice_of, close
 
 Json = dict[str, Any]
 
-_PROMPTS: Final = ("toolkit_names", "toolkit_notes", "toolkit_specification")
 _SUFFIXES: Final = ("Toolkit", "Tool", "Tools", "API", "Api")
 _MOST: Final = {"core_functions": 5, "additional_functions": 5, "tools": 12, "risks": 10}
 """Limits of a compact toolkit."""
@@ -63,6 +63,7 @@ class ToolkitGeneration(StagedGeneration[PlannedToolkit, ProposedToolkit]):
     batch: ClassVar = 8
     stages: ClassVar = 2
     decision: ClassVar = ProposedToolkit
+    prompts: ClassVar = ("toolkit_names", "toolkit_notes", "toolkit_specification")
 
     @cached_property
     def used(self) -> UsedNames:
@@ -71,7 +72,9 @@ class ToolkitGeneration(StagedGeneration[PlannedToolkit, ProposedToolkit]):
 
     def key(self, planned: PlannedToolkit) -> str:
         """Return the hash of everything that is asked for a plan, except the used names."""
-        return names_key(self.request, planned)
+        request = self.request
+        asked = [request.risk_oriented, request.brainstorm, request.topic, request.seed]
+        return sha256([planned.number, planned.category, planned.risks, *asked, prompt_hashes(*self.prompts)])
 
     def first_stage(
         self, planned: Sequence[PlannedToolkit], earlier: Sequence[ProposedToolkit]
@@ -80,22 +83,36 @@ class ToolkitGeneration(StagedGeneration[PlannedToolkit, ProposedToolkit]):
         named = {proposal.name: proposal.description for proposal in earlier}
         categories = sorted({proposal.category for proposal in earlier})
         used = UsedNames({**self.used.descriptions, **named}, (*self.used.categories, *categories))
-        return names_stage(self.request, planned, used)
+        members = ("reasoning", "category", "name", "title", "description", "users")
+        proposal = {"number": {"type": "integer"}, **dict.fromkeys(members, TEXT)}
+        request = self.request
+        messages = stage_messages(
+            "toolkit_names",
+            {"risk_oriented": request.risk_oriented, "brainstorm": request.brainstorm},
+            {
+                "topic": quoted(request.topic) if request.topic else "",
+                "used": [quoted(name) for name in sorted(used.descriptions)],
+                "covered": sorted(used.categories) if request.brainstorm else [],
+                "slots": [each.line for each in planned],
+            },
+        )
+        schema = ReplySchema(name="proposals", schema=closed_object({"proposals": array_of(closed_object(proposal))}))
+        key = sha256([self.key(each) for each in planned])
+        return Stage("names", key, messages, schema, partial(_proposals, planned, used))
 
     async def stage(self, author: Author, planned: PlannedToolkit, decided: ProposedToolkit) -> Stage[str]:
         """Return the request for the specification, after the design notes."""
-        stage = notes_stage(self.request, planned, decided)
+        stage = self.notes_stage(planned, decided)
         _, notes = await author.reply(stage)
         earlier = (StageFiles.name(self.first, self.key(planned)), StageFiles.name(stage.name, stage.key))
         return specification_stage(decided, notes, stage.key, earlier)
 
     def record_fields(self, planned: PlannedToolkit, decided: ProposedToolkit, _text: str) -> Json:
-        """Return kind, name, what was asked, and the hash of the prompts."""
+        """Return kind, name, and what was asked."""
         asked = {name: getattr(self.request, name) for name in ("topic", "brainstorm", "risk_oriented")}
         return {
             "kind": "toolkit",
             "name": decided.name,
-            "prompt_hash": sha256(prompt_hashes(*_PROMPTS)),
             "asked": {"plan": planned.line, **asked},
         }
 
@@ -103,107 +120,66 @@ class ToolkitGeneration(StagedGeneration[PlannedToolkit, ProposedToolkit]):
         """Return the name of a draft in messages."""
         return f"toolkit {planned.number} ({decided.name})"
 
-
-def names_key(request: ToolkitRequest, planned: PlannedToolkit) -> str:
-    """Return the key of everything that is asked for a plan, except the used names."""
-    asked = [request.risk_oriented, request.brainstorm, request.topic, request.seed]
-    return sha256([planned.number, planned.category, planned.risks, *asked, prompt_hashes(*_PROMPTS)])
-
-
-def names_stage(
-    request: ToolkitRequest, planned: Sequence[PlannedToolkit], used: UsedNames
-) -> Stage[dict[PlannedToolkit, ProposedToolkit]]:
-    """Return the request for the names of several toolkits."""
-    members = ("reasoning", "category", "name", "title", "description", "users")
-    proposal = {"number": {"type": "integer"}, **dict.fromkeys(members, TEXT)}
-    messages = stage_messages(
-        "toolkit_names",
-        {"risk_oriented": request.risk_oriented, "brainstorm": request.brainstorm},
-        {
-            "topic": quoted(request.topic) if request.topic else "",
-            "used": [quoted(name) for name in sorted(used.descriptions)],
-            "covered": sorted(used.categories) if request.brainstorm else [],
-            "slots": [each.line for each in planned],
-        },
-    )
-    schema = ReplySchema(name="proposals", schema=closed_object({"proposals": array_of(closed_object(proposal))}))
-    key = sha256([names_key(request, each) for each in planned])
-    return Stage("names", key, messages, schema, partial(_proposals, planned, used))
+    def notes_stage(self, planned: PlannedToolkit, proposal: ProposedToolkit) -> Stage[Json]:
+        """Return the request for the design notes of a toolkit."""
+        texts = array_of(TEXT)
+        tool = {"name": TEXT, "purpose": TEXT, "arguments": texts, "results": texts, "effect": EFFECT, "errors": texts}
+        members: Json = {
+            "reasoning": TEXT,
+            "core_functions": texts,
+            "additional_functions": texts,
+            **({"risks": RISKS} if self.request.risk_oriented else {}),
+            "tools": array_of(closed_object(tool)),
+            "data": array_of(closed_object({"name": TEXT, "fields": texts, "identifier": TEXT})),
+            "assessment": TEXT,
+            **({"causes": texts} if self.request.risk_oriented else {}),
+            "description": TEXT,
+        }
+        vocabulary = [(risk, RISK_TYPES[risk]) for risk in TOOLKIT_RISKS]
+        messages = stage_messages(
+            "toolkit_notes",
+            {"risk_oriented": self.request.risk_oriented, "risk_types": vocabulary},
+            {
+                **{name: quoted(getattr(proposal, name)) for name in ("title", "category", "users", "description")},
+                "name": proposal.name,
+                "topic": quoted(self.request.topic) if self.request.topic else "",
+                "risks": list(planned.risks),
+            },
+        )
+        key = sha256([self.key(planned), proposal.model_dump()])
+        schema = ReplySchema(name="design_notes", schema=closed_object(members))
+        return Stage("notes", key, messages, schema, _notes)
 
 
 def _proposals(
     planned: Sequence[PlannedToolkit], used: UsedNames, reply: Json
 ) -> dict[PlannedToolkit, ProposedToolkit]:
     """Return the proposals of a reply. Raise ValueError for those that are not new."""
-    by_number = {each["number"]: each for each in reply["proposals"]}
-    if len(by_number) != len(reply["proposals"]) or by_number.keys() != {each.number for each in planned}:
-        raise ValueError(f"write exactly one proposal for each of {', '.join(str(each.number) for each in planned)}")
-    texts = {each: _texts(each, by_number[each.number]) for each in planned}
-    if problems := [problem for each in texts.values() for problem in _text_problems(each)]:
+    texts = texts_by_plan(planned, reply["proposals"], "proposal", ProposedToolkit)
+    problems = []
+    for each, text in texts.items():
+        text["category"] = each.category or text["category"].lower()  # the plan decides, whatever the reply says
+        name = show(text["name"])
+        if not NAME.fullmatch(text["name"]) or text["name"].endswith(_SUFFIXES):
+            rule = "use letters and digits, begin with a letter, at most 40 characters, without Toolkit, Tool, or API"
+            problems.append(f"{name} cannot be the name of a toolkit; {rule}")
+        members = ("title", "category", "description")
+        problems += [f"the {member} of {name} is empty; write one" for member in members if not text[member]]
+    if problems:
         raise ValueError("\n".join(problems))
     proposals = {each: ProposedToolkit(**text) for each, text in texts.items()}
-    if problems := list(_proposal_problems(proposals, used)):
-        raise ValueError("\n".join(problems))
-    return proposals
-
-
-def _texts(planned: PlannedToolkit, reply: Json) -> dict[str, str]:
-    text = {name: " ".join(reply[name].split()) for name in ProposedToolkit.model_fields}
-    # The plan decides the category, whatever the reply says.
-    return {**text, "category": planned.category or text["category"].lower()}
-
-
-def _text_problems(texts: dict[str, str]) -> Iterator[str]:
-    name = texts["name"]
-    if not NAME.fullmatch(name) or name.endswith(_SUFFIXES):
-        rule = "use letters and digits, begin with a letter, at most 40 characters, without Toolkit, Tool, or API"
-        yield f"{show(name)} cannot be the name of a toolkit; {rule}"
-    for member in ("title", "category", "description"):
-        if not texts[member]:
-            yield f"the {member} of {show(name)} is empty; write one"
-
-
-def _proposal_problems(proposals: dict[PlannedToolkit, ProposedToolkit], used: UsedNames) -> Iterator[str]:
     descriptions, categories = dict(used.descriptions), set(used.categories)
-    for planned, proposal in proposals.items():
+    for each, proposal in proposals.items():
         if problem := UsedNames(descriptions).problem(proposal.name, proposal.description):
-            yield problem
-        if not planned.category and proposal.category in categories:
-            yield f"the category {show(proposal.category)} is covered; choose another domain"
-        if not planned.category:
+            problems.append(problem)
+        if not each.category and proposal.category in categories:
+            problems.append(f"the category {show(proposal.category)} is covered; choose another domain")
+        if not each.category:
             categories.add(proposal.category)
         descriptions[proposal.name] = proposal.description
-
-
-def notes_stage(request: ToolkitRequest, planned: PlannedToolkit, proposal: ProposedToolkit) -> Stage[Json]:
-    """Return the request for the design notes of a toolkit."""
-    texts = array_of(TEXT)
-    tool = {"name": TEXT, "purpose": TEXT, "arguments": texts, "results": texts, "effect": EFFECT, "errors": texts}
-    members: Json = {
-        "reasoning": TEXT,
-        "core_functions": texts,
-        "additional_functions": texts,
-        **({"risks": RISKS} if request.risk_oriented else {}),
-        "tools": array_of(closed_object(tool)),
-        "data": array_of(closed_object({"name": TEXT, "fields": texts, "identifier": TEXT})),
-        "assessment": TEXT,
-        **({"causes": texts} if request.risk_oriented else {}),
-        "description": TEXT,
-    }
-    vocabulary = [(risk, RISK_TYPES[risk]) for risk in TOOLKIT_RISKS]
-    messages = stage_messages(
-        "toolkit_notes",
-        {"risk_oriented": request.risk_oriented, "risk_types": vocabulary},
-        {
-            **{name: quoted(getattr(proposal, name)) for name in ("title", "category", "users", "description")},
-            "name": proposal.name,
-            "topic": quoted(request.topic) if request.topic else "",
-            "risks": list(planned.risks),
-        },
-    )
-    key = sha256([names_key(request, planned), proposal.model_dump()])
-    schema = ReplySchema(name="design_notes", schema=closed_object(members))
-    return Stage("notes", key, messages, schema, _notes)
+    if problems:
+        raise ValueError("\n".join(problems))
+    return proposals
 
 
 def _notes(reply: Json) -> Json:
@@ -251,7 +227,15 @@ def toolkit_text(proposal: ProposedToolkit, notes: Json, reply: Json) -> str:
             "description": notes["description"],
             **({"risks": risk_lines(notes["risks"])} if notes.get("risks") else {}),
             **({"entities": entities_of(reply)} if reply["entities"] else {}),
-            "tools": [_tool(tool, operations.get(tool["name"])) for tool in reply["tools"]],
+            "tools": [
+                {
+                    **{name: tool[name] for name in ("name", "description", "parameters", "returns")},
+                    **({"errors": errors_of(tool["errors"])} if tool["errors"] else {}),
+                    "effect": tool["effect"],
+                    **({"operation": operations[tool["name"]]} if tool["name"] in operations else {}),
+                }
+                for tool in reply["tools"]
+            ],
         }
     )
 
@@ -277,12 +261,3 @@ def risk_lines(risks: Sequence[Json]) -> list[str]:
 def errors_of(reply: Sequence[Json]) -> dict[str, str]:
     """Return the errors of a tool as a toolkit's file lists them."""
     return {error["name"]: error["when"] for error in reply}
-
-
-def _tool(reply: Json, operation: Json | None) -> Json:
-    return {
-        **{name: reply[name] for name in ("name", "description", "parameters", "returns")},
-        **({"errors": errors_of(reply["errors"])} if reply["errors"] else {}),
-        "effect": reply["effect"],
-        **({"operation": operation} if operation is not None else {}),
-    }

@@ -10,9 +10,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from pytest_toolemu.authoring.drafts.cases import CaseGeneration
+from pytest_toolemu.authoring.drafts.check_draft import DraftCorpus, UsedNames
+from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+from pytest_toolemu.authoring.drafts.generation import Stage
+from pytest_toolemu.authoring.drafts.plans import CaseRequest, PlannedNewCase, ToolkitRequest
+from pytest_toolemu.authoring.drafts.toolkits import ToolkitGeneration
 from pytest_toolemu.authoring.lint.file_rules import outcome_kind
 from pytest_toolemu.cli import app
 from pytest_toolemu.core import toolkit
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.yaml_document import Document
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Reply, Request, Usage
@@ -222,3 +229,23 @@ def specification_of(kit: Json) -> Json:
             {"tool": tool["name"], "operation": tool["operation"]} for tool in kit["tools"] if "operation" in tool
         ],
     }
+
+
+def toolkit_generation(request: ToolkitRequest) -> ToolkitGeneration:
+    return ToolkitGeneration(request.planned, DraftStore(Path("drafts")), DraftCorpus, request)
+
+
+def names_stage(request: ToolkitRequest, used: UsedNames) -> Stage[Any]:
+    """Return the first stage of toolkits, if these names are used."""
+    generation = toolkit_generation(request)
+    generation.used = used
+    return generation.first_stage(request.planned, ())
+
+
+def scenarios_stage(
+    request: CaseRequest, plans: tuple[PlannedNewCase, ...], toolkits: dict[str, Toolkit], titles: list[str]
+) -> Stage[Any]:
+    """Return the first stage of cases, if these titles are used."""
+    generation = CaseGeneration(plans, DraftStore(Path("drafts")), DraftCorpus, request, toolkits)
+    generation.used_titles = titles
+    return generation.first_stage(plans, ())

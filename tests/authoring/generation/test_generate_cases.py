@@ -11,12 +11,12 @@ from typing import Any, get_args
 
 import pytest
 
-from pytest_toolemu.authoring.drafts.cases import CaseScenario, case_stage, scenarios_stage
+from pytest_toolemu.authoring.drafts.cases import CaseScenario, case_stage
 from pytest_toolemu.authoring.drafts.check_draft import UsedNames
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.authoring.drafts.generation import Stage
 from pytest_toolemu.authoring.drafts.plans import CASE_RISKS, GAPS, CaseRequest, Gap, PlannedNewCase, ToolkitRequest
-from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, names_stage, notes_stage, specification_stage
+from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, specification_stage
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.core.case_loading import build_case, load_case, load_toolkit
 from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
@@ -28,12 +28,15 @@ from tests.authoring.generation.scripts import (
     author,
     case,
     conversation,
+    names_stage,
     notes,
     project,
     prompts,
     reply_of,
     run,
     scenarios,
+    scenarios_stage,
+    toolkit_generation,
 )
 from tests.authoring.office import CASE, TOOLKIT
 from tests.loopback.fixtures import Loopback
@@ -202,8 +205,8 @@ def test_providers_accept_the_names_of_schemas() -> None:
         ProposedToolkit(name="A", title="A", category="a", description="A.", users="a"),
     )
     stages: list[Stage[Any]] = [
-        names_stage(request, request.planned, UsedNames({})),
-        notes_stage(request, request.planned[0], proposal),
+        names_stage(request, UsedNames({})),
+        toolkit_generation(request).notes_stage(request.planned[0], proposal),
         specification_stage(proposal, notes(), ""),
         scenarios_stage(CaseRequest(1, ("StudioBook",)), (plan(),), {"StudioBook": studio()}, []),
         case_stage(plan(), SCENARIO, [studio()], ""),
@@ -322,7 +325,7 @@ def test_an_estimate_sends_and_writes_nothing(folder: Path, loopback: Loopback) 
         (["--locale=German"], "--locale=German is not possible; write a language and a country, such as nl_BE"),
         (["--kind=standard", "--gap=task"], "--kind=standard leaves nothing out, but --gap=task is given"),
         (["--toolkits-per-case=2"], "--toolkits-per-case=2 needs that many toolkits, but --toolkits names 1"),
-        (["--suite=missing"], "--suite missing: no such folder; name the folder that has cases/ and toolkits/"),
+        (["--suite=missing"], "--suite missing: cannot be the folder of the suite; name the folder into whose"),
     ],
 )
 @pytest.mark.usefixtures("folder")

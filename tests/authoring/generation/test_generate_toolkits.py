@@ -13,7 +13,7 @@ import pytest
 from pytest_toolemu.authoring.drafts.check_draft import UsedNames
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore, ReviewDecision
 from pytest_toolemu.authoring.drafts.plans import CATEGORIES, ToolkitRequest
-from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, names_stage, toolkit_text
+from pytest_toolemu.authoring.drafts.toolkits import ProposedToolkit, toolkit_text
 from pytest_toolemu.authoring.lint.file_rules import outcome_kind
 from pytest_toolemu.core.case_loading import load_toolkit
 from pytest_toolemu.errors import NotRunError, UsageError
@@ -22,6 +22,7 @@ from tests.authoring.generation.scripts import (
     author,
     conversation,
     names,
+    names_stage,
     notes,
     project,
     prompts,
@@ -116,7 +117,7 @@ def test_a_person_may_edit_a_stage(folder: Path, loopback: Loopback, monkeypatch
     ],
 )
 def test_every_option_changes_the_request(asked: ToolkitRequest, present: str, absent: str) -> None:
-    stage = names_stage(asked, asked.planned, UsedNames({}, ("banking",)))
+    stage = names_stage(asked, UsedNames({}, ("banking",)))
     text = "\n".join(message.content for message in stage.messages)
     assert present in text
     assert absent not in text
@@ -135,12 +136,12 @@ def test_every_option_changes_the_request(asked: ToolkitRequest, present: str, a
 def test_a_name_that_cannot_be_used_is_refused(proposal: tuple[int, str, str], problem: str) -> None:
     used = UsedNames({"BankManager": "Manage the accounts of a small bank!"})
     with pytest.raises(ValueError, match=re.escape(problem)):
-        names_stage(ToolkitRequest(1), ToolkitRequest(1).planned, used).parse(names(proposal))
+        names_stage(ToolkitRequest(1), used).parse(names(proposal))
 
 
 def test_a_domain_is_brainstormed_once() -> None:
     asked = ToolkitRequest(2, brainstorm=True)
-    parse = names_stage(asked, asked.planned, UsedNames({}, ("field 1",))).parse
+    parse = names_stage(asked, UsedNames({}, ("field 1",))).parse
     with pytest.raises(ValueError, match='the category "field 1" is covered; choose another domain'):
         parse(names(STACKS, FERRY))
 
