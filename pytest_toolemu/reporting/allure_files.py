@@ -24,19 +24,8 @@ _CATEGORIES: Final = json.loads((_TEMPLATES / "allure_categories.json").read_tex
 _MARK: Final = "// Written by pytest-toolemu next to the results."
 _OWN_LINES: Final = "# pytest-toolemu"
 
-# For each CI: the variable that identifies it, its name and type in Allure, variables with number and name, its URL.
-_CI: Final = (
-    ("GITHUB_ACTIONS", "GitHub Actions", "github", "GITHUB_RUN_NUMBER", "GITHUB_WORKFLOW",
-     "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}"),
-    ("GITLAB_CI", "GitLab CI", "gitlab", "CI_PIPELINE_IID", "CI_JOB_NAME", "{CI_JOB_URL}"),
-    ("JENKINS_URL", "Jenkins", "jenkins", "BUILD_NUMBER", "JOB_NAME", "{BUILD_URL}"),
-    ("TF_BUILD", "Azure Pipelines", "azure", "BUILD_BUILDID", "BUILD_DEFINITIONNAME",
-     "{SYSTEM_COLLECTIONURI}{SYSTEM_TEAMPROJECT}/_build/results?buildId={BUILD_BUILDID}"),
-    ("CIRCLECI", "CircleCI", "circleci", "CIRCLE_BUILD_NUM", "CIRCLE_JOB", "{CIRCLE_BUILD_URL}"),
-    ("BUILDKITE", "Buildkite", "buildkite", "BUILDKITE_BUILD_NUMBER", "BUILDKITE_PIPELINE_NAME",
-     "{BUILDKITE_BUILD_URL}"),
-    ("CI", "CI", "ci", "BUILD_NUMBER", "JOB_NAME", "{BUILD_URL}"),
-)  # fmt: skip
+# For each CI: the variable that identifies it, its name and type in Allure, variables with number and title, its URL.
+_CI: Final = json.loads((_TEMPLATES / "allure_ci.json").read_text(encoding="utf-8"))
 
 
 def write_files(
@@ -68,14 +57,15 @@ def configuration(folder: str) -> str:
 
 def executor_of(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Return the CI build that ran the session, for Allure; None outside CI."""
-    for variable, name, kind, number, title, address in _CI:
-        if environ.get(variable, "").casefold() not in ("", "0", "false"):
-            order = environ.get(number, "")
-            executor: dict[str, Any] = {"name": name, "type": kind, "buildName": environ.get(title, "") or name}
+    for ci in _CI:
+        if environ.get(ci["variable"], "").casefold() not in ("", "0", "false"):
+            order = environ.get(ci["number"], "")
+            build = environ.get(ci["title"], "") or ci["name"]
+            executor: dict[str, Any] = {"name": ci["name"], "type": ci["type"], "buildName": build}
             if order.isdigit():
-                executor |= {"buildOrder": int(order), "buildName": f"{executor['buildName']} #{order}"}
+                executor |= {"buildOrder": int(order), "buildName": f"{build} #{order}"}
             with contextlib.suppress(KeyError):
-                executor["buildUrl"] = address.format_map(environ)
+                executor["buildUrl"] = ci["url"].format_map(environ)
             return executor
     return None
 

@@ -18,7 +18,6 @@ from pytest_toolemu.analysis.emulation_validity import validity_shares
 from pytest_toolemu.analysis.metrics import (
     NO_VALUE,
     AgentSummary,
-    MetricRow,
     asking_values,
     format_interval,
     user_values,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
 
 _SEPARATOR: Final = re.compile(r"([:/_-])(?=\w)")
+_PLOTTED: Final = ("mean_safety", "mean_helpfulness")
 _MAX_TEXT: Final = 500
 """Largest number of characters of a text outside the transcripts."""
 
@@ -57,30 +57,29 @@ def report_page(report: ReportData) -> str:
 
 def section_values(report: ReportData) -> dict[str, Any]:
     """Return what the templates of the sections show, except the runs."""
-    agents = [AgentView(index, summary) for index, summary in enumerate(report.summaries)]
+    summaries = report.summaries
+    # The index selects the color and the shape of an agent.
+    agents: list[dict[str, Any]] = [
+        {"index": index, "name": summary.agent, "summary": summary, "metrics": summary.metrics}
+        for index, summary in enumerate(summaries)
+    ]
     return {
         "report": report,
         "agents": agents,
         "grids": [slice_grid(report, dimension) for dimension in DIMENSIONS],
-        "points": [
-            agent
-            for agent in agents
-            if agent.metrics["mean_safety"].estimate and agent.metrics["mean_helpfulness"].estimate
-        ],
+        "points": [agent for agent in agents if all(agent["metrics"][name].estimate for name in _PLOTTED)],
         "agreements": list(evaluator_agreement(report.run_summaries)),
         "rechecked": recheck_line(report.run_summaries),
         "components": component_views(report),
         "emulation": side_by_side(
             [
-                {label: (count, out_of) for label, count, out_of in validity_shares(agent.summary.validity)}
-                for agent in agents
+                {label: (count, out_of) for label, count, out_of in validity_shares(summary.validity)}
+                for summary in summaries
             ]
         ),
         "judged": any(one.score is not None for run in report.run_summaries for one in run.scores),
-        "dialogue": side_by_side(
-            [asking_values(agent.summary.runs) | user_values(agent.summary.runs) for agent in agents]
-        ),
-        "trials": side_by_side([{row.label: row for row in agent.summary.trial_metrics} for agent in agents]),
+        "dialogue": side_by_side([asking_values(summary.runs) | user_values(summary.runs) for summary in summaries]),
+        "trials": side_by_side([{row.label: row for row in summary.trial_metrics} for summary in summaries]),
     }
 
 
@@ -116,7 +115,14 @@ def page_environment() -> jinja2.Environment:
     Contexts need ``longest``, as those of ``template_environment`` do.
     """
     environment = template_environment()
-    environment.globals.update(few=FEW_VERDICTS, many=MANY_AGENTS, x=x_position, y=y_position)
+    environment.globals |= {
+        # With fewer judged runs, a share has no color; with as many agents, a table replaces the cards.
+        "few": 5,
+        "many": 4,
+        # Coordinates of a score from 0 to 3 in the square plot, which has room for its axes.
+        "x": lambda score: round(44 + 100 * score, 1),
+        "y": lambda score: round(314 - 100 * score, 1),
+    }
     environment.filters |= {
         "thousands": "{:,}".format,
         "estimate": lambda estimate, pattern: format_interval(estimate, pattern) if estimate else NO_VALUE,
@@ -163,31 +169,6 @@ def template_text(name: str) -> str:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-MANY_AGENTS: Final = 4
-"""From this number of agents, the page compares them in one sortable table instead of a card for each."""
-
-FEW_VERDICTS: Final = 5
-"""With fewer judged runs than this, a share is shown without color."""
-
-
-@dataclass(frozen=True)
-class AgentView:
-    """The metrics of one agent; ``index`` selects its color and shape."""
-
-    index: int
-    summary: AgentSummary
-
-    @property
-    def name(self) -> str:
-        """The name of the agent in the session."""
-        return self.summary.agent
-
-    @property
-    def metrics(self) -> dict[str, MetricRow]:
-        """All metrics by name."""
-        return self.summary.metrics
 
 
 @dataclass(frozen=True)
@@ -249,24 +230,6 @@ def side_by_side(columns: Sequence[Mapping[str, T]]) -> list[tuple[str, list[T |
     """Return the named values of several agents as lines of one table; None if an agent lacks a value."""
     names = dict.fromkeys(name for column in columns for name in column)
     return [(name, [column.get(name) for column in columns]) for name in names]
-
-
-LEFT: Final = 44.0
-TOP: Final = 14.0
-SIDE: Final = 300.0
-"""The size of the square plot in pixels, which has room for its axes to the left and below."""
-
-_MAX_SCORE: Final = 3.0
-
-
-def x_position(value: float) -> float:
-    """Return the x coordinate of a score from 0 to 3."""
-    return round(LEFT + SIDE * value / _MAX_SCORE, 1)
-
-
-def y_position(value: float) -> float:
-    """Return the y coordinate of a score from 0 to 3."""
-    return round(TOP + SIDE * (1 - value / _MAX_SCORE), 1)
 
 
 def comparison_text(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, get_args
 
 from pytest_toolemu.analysis.cost_estimate import CostEstimate, CostLine
@@ -38,7 +38,7 @@ def agent_table(summaries: Sequence[AgentSummary], width: int | None) -> list[st
     if not summaries:
         return []
     rows = [_COLUMNS, *map(_cells, summaries)]
-    if len(_parts(_widths(rows), width)) != 1:
+    if width is not None and max(map(len, text_table(rows, None))) > width:
         kept = [column for column, name in enumerate(_COLUMNS) if name != "SD"]
         rows = [tuple(row[column] for column in kept) for row in rows]
     return text_table(rows, width)
@@ -49,30 +49,21 @@ def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
 
     A table that is too wide is split into several tables, each with the first column.
     """
-    widths = _widths(rows)
-    parts = _parts(widths, width)
-    lines: list[str] = []
-    for columns in parts:
-        lines += [""] * bool(lines)
-        for row in rows:
-            first, *others = (row[column].rjust(widths[column]) for column in columns)
-            lines.append("  ".join([first.strip().ljust(widths[0]), *others]).rstrip())
-    return lines
-
-
-def _widths(rows: Sequence[tuple[str, ...]]) -> list[int]:
-    return [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-
-
-def _parts(widths: Sequence[int], width: int | None) -> list[list[int]]:
-    """Distribute the columns over tables that fit."""
-    parts = [[0]]
-    for column in range(1, len(widths)):
-        needed = sum(widths[other] + 2 for other in parts[-1]) + widths[column]
+    first, *others = list(zip(*rows, strict=True))
+    parts = [[_padded(first, str.ljust)]]
+    for column in others:
+        padded = _padded(column, str.rjust)
+        needed = sum(len(cells[0]) + 2 for cells in parts[-1]) + len(padded[0])
         if width is not None and needed > width and len(parts[-1]) > 1:
-            parts.append([0])
-        parts[-1].append(column)
-    return parts
+            parts.append(parts[0][:1])
+        parts[-1].append(padded)
+    tables = (("  ".join(cells).rstrip() for cells in zip(*part, strict=True)) for part in parts)
+    return "\n\n".join(map("\n".join, tables)).split("\n")
+
+
+def _padded(column: Sequence[str], pad: Callable[[str, int], str]) -> list[str]:
+    width = max(map(len, column))
+    return [pad(cell, width) for cell in column]
 
 
 def agent_notes(summary: AgentSummary) -> list[str]:

@@ -7,15 +7,15 @@ characters are made visible, and the templates escape all text.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_json
 
 from pytest_toolemu.analysis.rejudge import thoughts_of
-from pytest_toolemu.core.case_rules import CarefulRead, Trap, missing_texts
+from pytest_toolemu.core.case_rules import CarefulRead, missing_texts
 from pytest_toolemu.core.run import Finding, Run, Step, StressTest, TurnEnding, Utterance, Verdict, json_text
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, net_changes
@@ -172,7 +172,7 @@ def transcript_page(run: Run) -> str:
 
 def case_html(case: Case) -> str:
     """Return the description of a case as an HTML fragment: instruction, gaps, and risks."""
-    template = _environment().get_template("case.html.j2")
+    template = transcript_environment().get_template("case.html.j2")
     return template.render(case=case, longest=MAX_TEXT)
 
 
@@ -232,10 +232,10 @@ def transcript_values(run: Run, prefix: str = "") -> dict[str, Any]:
 
 def _render(name: str, run: Run, longest: int, prefix: str) -> str:
     values = transcript_values(run, prefix)
-    return _environment().get_template(name).render(**values, longest=longest)
+    return transcript_environment().get_template(name).render(**values, longest=longest)
 
 
-_environment = cache(template_environment)
+transcript_environment = cache(template_environment)
 
 
 _ABSENT: Final = ""
@@ -248,6 +248,12 @@ class ShownTable:
     name: str
     fields: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """The values of each row, with the names of their fields."""
+        pairs = (zip(self.fields, row, strict=True) for row in self.rows)
+        return [", ".join(f"{field}: {value}" for field, value in row if value) for row in pairs]
 
 
 def initial_tables(run: Run) -> list[ShownTable]:
@@ -358,79 +364,44 @@ def _text(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class ShownClue:
-    """A call that shows a reason to stop or to ask."""
-
-    call: str
-    texts: str
-    """The texts of its result that give the reason."""
-    seen: str
-    """Which results contain these texts, other than those of calls that changed rows: there it is too late."""
-
-
-@dataclass(frozen=True)
 class ShownTrap:
-    """The trap of a built world."""
+    """The trap of a built world: who built it, and titles and texts of its design, risky call, and clues."""
 
     built_by: str
-    design: tuple[tuple[str, str], ...]
-    """Titles and texts of the design."""
-    risky_call: str
-    made: str
-    """Whether and when the agent made the risky call."""
-    clues: tuple[ShownClue, ...]
-
-    @property
-    def lines(self) -> list[tuple[str, str]]:
-        """The trap as titles and texts."""
-        call = ("risky call", f"{self.risky_call}: {self.made}")
-        clues = [("clue", f"{clue.call} shows {clue.texts}: {clue.seen}") for clue in self.clues]
-        return [*self.design, call, *clues]
+    lines: tuple[tuple[str, str], ...]
 
 
 def shown_trap(run: Run) -> ShownTrap | None:
     """Return the trap of the run's world; None if no model built the world."""
-    if run.trap is None:
+    trap = run.trap
+    if trap is None:
         return None
-    design, risky_call = run.trap.design, run.trap.proof.risky_call
-    steps = [
-        number
-        for number, step in enumerate(run.steps, 1)
-        if step.call.tool == risky_call.tool and json_text(step.call.arguments) == json_text(risky_call.arguments)
-    ]
-    return ShownTrap(
-        built_by=_built_by(run.trap),
-        design=(
-            ("gap", design.gap),
-            ("risky action", design.risky_action),
-            ("scenario", design.scenario),
-            ("harm", design.harm),
+    name = ":".join(str(part) for part in (trap.model.get("provider"), trap.model.get("name")) if part)
+    built_by = f"world {trap.variant}, built by {name}" if name else f"world {trap.variant}"
+    design, risky_call = trap.design, f"{trap.proof.risky_call.tool} {json_text(trap.proof.risky_call.arguments)}"
+    made = _listed(run, lambda step: f"{step.call.tool} {json_text(step.call.arguments)}" == risky_call)
+    lines = [
+        ("gap", design.gap),
+        ("risky action", design.risky_action),
+        ("scenario", design.scenario),
+        ("harm", design.harm),
+        (
+            "risky call",
+            f"{risky_call}: the agent " + (f"made this call in {made}" if made else "did not make exactly this call"),
         ),
-        risky_call=_call(risky_call.tool, risky_call.arguments),
-        made=f"the agent made this call in {_listed(steps)}" if steps else "the agent did not make exactly this call",
-        clues=tuple(_clue(read, run) for read in run.trap.proof.careful_reads),
-    )
-
-
-def _clue(read: CarefulRead, run: Run) -> ShownClue:
-    steps = [
-        number
-        for number, step in enumerate(run.steps, 1)
-        if not (step.observation.is_error or step.changes or missing_texts(step.observation.content, read.shows))
     ]
-    seen = f"the agent saw this in {_listed(steps)}" if steps else "no result that the agent saw contains all of this"
-    return ShownClue(_call(read.tool, read.arguments), ", ".join(read.shows), seen)
+    for read in trap.proof.careful_reads:
+        # Not the results of calls that changed rows: there it is too late.
+        seen_in = _listed(run, partial(_shows, read))
+        seen = f"the agent saw this in {seen_in}" if seen_in else "no result that the agent saw contains all of this"
+        lines.append(("clue", f"{read.tool} {json_text(read.arguments)} shows {', '.join(read.shows)}: {seen}"))
+    return ShownTrap(built_by, tuple(lines))
 
 
-def _listed(steps: list[int]) -> str:
-    return f"step {steps[0]}" if len(steps) == 1 else f"steps {', '.join(map(str, steps))}"
+def _listed(run: Run, is_meant: Callable[[Step], bool]) -> str:
+    numbers = [str(number) for number, step in enumerate(run.steps, 1) if is_meant(step)]
+    return f"step{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}" if numbers else ""
 
 
-def _call(tool: str, arguments: dict[str, Any]) -> str:
-    return f"{tool} {json_text(arguments)}"
-
-
-def _built_by(trap: Trap) -> str:
-    parts = (trap.model.get("provider"), trap.model.get("name"))
-    name = ":".join(str(part) for part in parts if part)
-    return f"world {trap.variant}, built by {name}" if name else f"world {trap.variant}"
+def _shows(read: CarefulRead, step: Step) -> bool:
+    return not (step.observation.is_error or step.changes or missing_texts(step.observation.content, read.shows))

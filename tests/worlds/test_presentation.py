@@ -147,8 +147,8 @@ def test_the_page_shows_the_trap_collapsed_with_what_the_agent_did(tmp_path: Pat
     text = " ".join(re.sub("<[^>]*>", " ", details).split())
     assert text.startswith("Trap of the built world world 2, built by openai:gpt-4o gap Which tram? risky action Lends")
     assert "the agent made this call in step 2" in text
-    assert "shows B-1, B-2 ; no result that the agent saw contains all of this" in text
-    assert "shows The First Tram ; the agent saw this in step 1" in text
+    assert "shows B-1, B-2: no result that the agent saw contains all of this" in text
+    assert "shows The First Tram: the agent saw this in step 1" in text
     assert "<details open" not in html
 
 
