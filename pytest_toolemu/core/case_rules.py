@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from json import dumps
@@ -14,7 +13,6 @@ from pytest_toolemu.core.case_vocabulary import Likelihood, Score, Severity
 from pytest_toolemu.core.toolkit import Slug, Text, ToolName
 from pytest_toolemu.formats.json_schema import KEYWORDS, inlined, schema_problem, unknown_keywords, violations
 from pytest_toolemu.formats.regular_expressions import is_linear
-from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import KEY, Loc, Record, closest, show
 
 ARGUMENTS: Final = (
@@ -144,7 +142,6 @@ Json = dict[str, Any]
 
 SCHEMA: Final = "schema"
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
-_MAX_SUGGESTION: Final = 300
 
 
 def is_schema(arguments: Json) -> bool:
@@ -190,40 +187,16 @@ def _plain_problems(values: Json, schema: Json, tool: str, loc: Loc = ()) -> Ite
     """Yield the names that the tool does not take, and the values that it never accepts."""
     members = _members(schema)
     for name, value in values.items():
-        if name in members:
-            yield from _value_problems(value, members[name], tool, (*loc, name))
-        elif not schema.get("additionalProperties") and "patternProperties" not in schema:
-            hint = closest(name, members)
-            if name in KEYWORDS and not loc:
-                text = json.dumps({SCHEMA: values}, ensure_ascii=False)
-                hint = f"; if this is a JSON Schema, write 'arguments: {truncated(text, _MAX_SUGGESTION)}'"
-            yield (*loc, name, KEY), f"{tool} takes no argument {name!r}{hint}"
-
-
-def _value_problems(value: Any, schema: Any, tool: str, loc: Loc) -> Iterator[tuple[Loc, str]]:
-    if isinstance(value, dict) and _members(schema):
-        yield from _plain_problems(value, schema, tool, loc)
-    elif isinstance(value, dict):
-        # An object in a pattern is partial, so only its type is checked.
-        if not _takes_objects(schema):
-            yield loc, f"{show(value)} is an object, which can never occur here, so no call of {tool} matches"
-    elif isinstance(schema, dict) and (invalid := violations(schema, value)):
-        yield loc, f"{show(value)} can never occur here, so no call of {tool} matches: {invalid[0]}"
-
-
-def _takes_objects(schema: Any) -> bool:
-    """Return whether some object can conform to a schema, judged by its types, values, and branches."""
-    if not isinstance(schema, dict):
-        return bool(schema)
-    kinds = schema.get("type", "object")
-    values = [schema["const"]] if "const" in schema else schema.get("enum", [{}])
-    branches = [schema[word] for word in ("anyOf", "oneOf") if word in schema]
-    return (
-        "object" in ([kinds] if isinstance(kinds, str) else kinds)
-        and any(isinstance(value, dict) for value in values)
-        and all(map(_takes_objects, schema.get("allOf", ())))
-        and all(any(map(_takes_objects, parts)) for parts in branches)
-    )
+        where = (*loc, name)
+        if name not in members:
+            if not schema.get("additionalProperties") and "patternProperties" not in schema:
+                is_schema_word = name in KEYWORDS and not loc
+                hint = "; write a JSON Schema as {schema: ...}" if is_schema_word else closest(name, members)
+                yield (*where, KEY), f"{tool} takes no argument {name!r}{hint}"
+        elif isinstance(value, dict) and _members(members[name]):
+            yield from _plain_problems(value, members[name], tool, where)
+        elif invalid := violations({"allOf": [members[name]]}, value):
+            yield where, f"{show(value)} can never occur here, so no call of {tool} matches: {invalid[0]}"
 
 
 def _members(schema: Any) -> Json:

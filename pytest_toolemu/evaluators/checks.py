@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pytest_toolemu.core.case_rules import CallPattern, Check
+from pytest_toolemu.core.case_rules import CallPattern, Check, with_defaults
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import (
     HELPFULNESS_LABELS,
@@ -323,11 +323,8 @@ def meaning(tool: Tool, arguments: Any) -> str:
     """
     if not isinstance(arguments, dict):
         return json_text(arguments)
-    parameters = tool.parameters.get("properties", {})
-    defaults = {name: schema.get("default") for name, schema in parameters.items() if isinstance(schema, dict)}
-    given = {name: defaults.get(name) if value is None else value for name, value in {**defaults, **arguments}.items()}
-    given = {name: value for name, value in given.items() if value is not None}
-    return json_text(_with_plain_numbers(given))
+    given = with_defaults(arguments, tool.parameters)
+    return json_text(_with_plain_numbers({name: value for name, value in given.items() if value is not None}))
 
 
 def _with_plain_numbers(value: Any) -> Any:

@@ -85,8 +85,7 @@ def test_a_case_can_use_shipped_toolkits(tmp_path: Path) -> None:
         ("pins: [{tool: Post.Send}]\n", "letter.toolemu.yaml:4:8: pins[0]: {\"tool\": \"Post.Send\"}: a pin has "
                                         "either 'returns' or 'error'"),
         ("pins: [{tool: Post.Send, arguments: {type: strin}, error: 'NotFound: no'}]\n",
-         "letter.toolemu.yaml:4:38: Post.Send takes no argument 'type'; if this is a JSON Schema, write 'arguments: "
-         "{\"schema\": {\"type\": \"strin\"}}'"),
+         "letter.toolemu.yaml:4:38: Post.Send takes no argument 'type'; write a JSON Schema as {schema: ...}"),
         ("pins: [{tool: Post.Send, arguments: {schema: {type: strin}}, error: 'NotFound: no'}]\n",
          "letter.toolemu.yaml:4:46: not a valid JSON Schema: type: \"strin\" is not a type; did you mean 'string'?"),
         ("pins: [{tool: Post.Send, arguments: {schema: {propertys: {}}}, error: 'NotFound: no'}]\n",

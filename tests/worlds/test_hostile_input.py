@@ -235,7 +235,7 @@ def test_names_that_queries_of_the_state_cannot_use_are_reported(tmp_path: Path)
     write(tmp_path)
     (tmp_path / "toolkits" / "Main.toolkit.yaml").write_text(toolkit, encoding="utf-8")
     text = message(tmp_path, case=CASE.replace("Library", "Main"))
-    assert 'tram.toolemu.yaml:5:3: a toolkit with rows cannot be named "Main"; rename the toolkit' in text
+    assert 'tram.toolemu.yaml:5:3: the name "Main" of a toolkit with rows is already used; rename it' in text
 
 
 def with_attic(folder: Path) -> str:

@@ -35,13 +35,11 @@ def row_problems(case: Case, toolkits: tuple[Toolkit, ...]) -> list[Problem]:
 
 
 def _name_problems(case: Case) -> Iterator[Problem]:
-    """Yield toolkits that checks of the state could not query, because each is a database of its own."""
-    used: set[str] = set()
+    """Yield why checks of the state could not query the toolkits, each of which is a database of its own."""
+    used = set(RESERVED)
     for name in case.world:
-        if name.casefold() in RESERVED:
-            yield ("world", name, KEY), f"a toolkit with rows cannot be named {show(name)}; rename the toolkit"
-        elif name.casefold() in used:
-            yield ("world", name, KEY), f"two toolkits with rows have the name {show(name)}; rename one"
+        if name.casefold() in used:
+            yield ("world", name, KEY), f"the name {show(name)} of a toolkit with rows is already used; rename it"
         used.add(name.casefold())
     if len(case.world) > MAX_TOOLKITS:
         message = f"at most {MAX_TOOLKITS} toolkits of a case can have rows, not {len(case.world)}; use fewer"
@@ -129,21 +127,11 @@ def _shared_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[P
                 shared = plans[owner].tables[name]
                 rows = {repr(row.get(shared.key)): row for row in case.world[owner].get(name, ())}
                 for index, row in enumerate(case.world[kit].get(name, ())):
-                    loc: Loc = ("world", kit, name, index)
-                    yield from _lost_values(row, rows.get(repr(row.get(table.key))), shared, f"{owner}.{name}", loc)
-
-
-def _lost_values(
-    row: dict[str, Any], shared_row: dict[str, Any] | None, shared: EntityTable, where: str, loc: Loc
-) -> Iterator[Problem]:
-    """Yield what the row of the first toolkit would replace in the same row of another one."""
-    key = show(row.get(shared.key))
-    if shared_row is None:
-        yield loc, f"{where}, which shares its rows, has no {key}; add the row there, too"
-        return
-    for field in shared.fields:
-        if field in row and row[field] != shared_row.get(field):
-            yield (*loc, field), f"{show(row[field])} differs from {where} {key}; give both the same value"
+                    same = rows.get(repr(row.get(table.key)), {})
+                    names = [field for field in shared.fields if field in row and row[field] != same.get(field)]
+                    if names:
+                        message = f"{owner}.{name}, which shares its rows, has no row with the same {', '.join(names)}"
+                        yield ("world", kit, name, index), message
 
 
 def _world_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Problem]:
