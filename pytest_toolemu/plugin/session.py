@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.models.cassette_recorder import CassetteReport
     from pytest_toolemu.models.pricing import Prices
     from pytest_toolemu.models.vllm_servers import ServerFleet
-    from pytest_toolemu.sessions.manifest_records import PlannedCase, ShardManifest, WorldBuilds
+    from pytest_toolemu.sessions.manifest_records import PlannedCase, ShardManifest
     from pytest_toolemu.sessions.resume import ResumableSessions
     from pytest_toolemu.sessions.store import RunStore
 
@@ -55,10 +55,6 @@ class WorkerInput:
     """For each model that the session serves itself: the fields of its ``ServedEndpoint``."""
     terminal_width: int | None = None
     channel: Any = None
-
-    def encode(self) -> dict[str, Any]:
-        """Return the fields as builtin types, which xdist can send to a worker. A channel travels as it is."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def received(cls, config: pytest.Config) -> WorkerInput | None:
@@ -146,24 +142,21 @@ class ToolemuSession:
         """The store of this session's records; creates the folder. Raise UsageError if that fails."""
         from pytest_toolemu.sessions.store import RunStore
 
-        folder, is_private = self.folder, self.settings.run_dir_mode == "private"
         try:
-            return RunStore.create(folder.parent, folder.name, private=is_private)
+            return RunStore.create(self.folder.parent, self.name, private=self.settings.run_dir_mode == "private")
         except OSError as error:
-            raise unwritable_records(folder, error) from None
+            raise unwritable_records(self.folder, error) from None
 
     @functools.cached_property
     def resumable_sessions(self) -> ResumableSessions | None:
         """The sessions whose runs are resumed; None for none. Raise UsageError for a folder that is not a session's."""
-        session = self
-        if session.settings.resume is None:
+        if self.settings.resume is None:
             return None
         from pytest_toolemu.sessions.resume import ResumableSessions, resumable_sessions
 
-        if session.worker_input is not None:
-            return ResumableSessions.of(map(Path, session.worker_input.resumed_folders), session.settings)
-        bases = (session.config.invocation_params.dir, session.config.rootpath)
-        return resumable_sessions(session.folder.parent, bases, session.settings)
+        if self.worker_input is not None:
+            return ResumableSessions.of(map(Path, self.worker_input.resumed_folders), self.settings)
+        return resumable_sessions(self.folder.parent, self._roots, self.settings)
 
     @functools.cached_property
     def completed_session(self) -> Path | None:
@@ -179,17 +172,17 @@ class ToolemuSession:
     @functools.cached_property
     def cassettes(self) -> CassetteDirectory | None:
         """The cassettes that are replayed or recorded; None if neither is."""
-        chosen = self.settings.recording
-        if chosen is None:
+        if self.settings.recording is None:
             return None
         from pytest_toolemu.models.cassette_files import CassetteDirectory
 
-        mode, folder = chosen
+        mode, folder = self.settings.recording
         return CassetteDirectory(self.config.rootpath / folder, mode)
 
-    def world_builds(self) -> WorldBuilds | None:
-        """Return what the session did to build worlds, in any of its processes; None if it built none."""
-        return self.store.world_builds()
+    @property
+    def _roots(self) -> tuple[Path, Path]:
+        """The folders to which the path of a file in the settings may be relative."""
+        return self.config.invocation_params.dir, self.config.rootpath
 
     def cassette_report(self) -> CassetteReport | None:
         """Return what all processes have used of the cassettes so far; None if there are no cassettes."""
@@ -197,8 +190,7 @@ class ToolemuSession:
             return None
         from pytest_toolemu.models.cassette_recorder import report_on
 
-        uses = [run.recording for run in self.run_summaries.values() if run.recording]
-        uses += self.cassette_uses
+        uses = [*(run.recording for run in self.run_summaries.values() if run.recording), *self.cassette_uses]
         return report_on(self.cassettes, uses, self.config.rootpath)
 
     @functools.cached_property
@@ -206,13 +198,10 @@ class ToolemuSession:
         """The prices of models. Raise UsageError for a price file that is wrong."""
         from pytest_toolemu.models.pricing import Prices
 
-        named_file, config = self.settings.prices, self.config
-        invocation_folder, root = config.invocation_params.dir, config.rootpath
-        path = None
-        if named_file:
-            path = invocation_folder / named_file
-            if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises an error if a name is too long
-                path = root / named_file
+        name = self.settings.prices
+        paths = [root / name for root in self._roots] if name else [None]
+        # Path.is_file raises an error if a name is too long.
+        path = next((path for path in paths if path and os.path.isfile(path)), paths[-1])  # noqa: PTH113
         try:
             return Prices.read(path)
         except DocumentError as error:
@@ -233,8 +222,7 @@ class ToolemuSession:
         """The datasets that hold the collected paths, or lie directly below them. Raise UsageError for a broken one."""
         from pytest_toolemu.core.case import datasets_near, edition
 
-        config = self.config
-        paths = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+        paths = [self._roots[0] / argument.partition("::")[0] for argument in self.config.args]
         try:
             datasets = dict.fromkeys(dataset for path in paths for dataset in datasets_near(path))
             return tuple(edition(path) for path in datasets)
@@ -311,7 +299,7 @@ def worker_count(config: pytest.Config) -> int:
 
 def hand_over(node: Any, worker_input: WorkerInput) -> None:
     """Add the input to what xdist sends to the worker of ``node``."""
-    node.workerinput[_KEY] = worker_input.encode()
+    node.workerinput[_KEY] = dict(vars(worker_input))  # builtin types, which xdist can send; a channel travels as it is
 
 
 def relative_path(path: Path) -> str:

@@ -7,9 +7,9 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -28,21 +28,8 @@ _LONGEST_LINE: Final = 10_000
 DROPPED: Final = f"[the beginning was dropped; the last {MAX_CHARACTERS:,} characters follow]\n"
 
 
-class Sink(Protocol):
-    """Takes the text that a case writes to a stream, from any thread."""
-
-    def write(self, text: str) -> None:
-        """Take the next part of the text."""
-
-    def flush(self) -> None:
-        """Show what is held back."""
-
-    def take(self) -> str:
-        """Return what was collected since the last call, in a form that is safe to show."""
-
-
 class TextTail:
-    """Keeps the end of a text.
+    """Keeps the end of the text that a case writes to a stream, from any thread.
 
     Secrets are removed from the whole of what is kept, because a part may end in the middle of a secret.
     """
@@ -120,7 +107,7 @@ class LiveLines:
 class CaseOutput:
     """What one case has printed and logged since it was last reported."""
 
-    def __init__(self, streams: Mapping[StreamName, tuple[Sink, ...]]) -> None:
+    def __init__(self, streams: Mapping[StreamName, Sequence[TextTail | LiveLines]]) -> None:
         self._streams = streams
         self.log: deque[str] = deque(maxlen=_MAX_LINES)
 
@@ -163,7 +150,11 @@ class CaseLogs(logging.Handler):
         self._is_wanted = plugin is not None
         if plugin is not None:
             self.setFormatter(logging.Formatter(config.getini("log_format"), config.getini("log_date_format")))
-            _exclude_cases(plugin)
+            # pytest attaches its own handlers, which assign records to the current item, to the root logger in each
+            # phase of an item, when cases may be running already: they ignore the records of cases.
+            for handler in vars(plugin).values():
+                if isinstance(handler, logging.Handler) and hasattr(handler, "records"):
+                    handler.addFilter(lambda _: not is_in_case())  # the record was created in this context
         # First, because a thread that goes through the handlers skips one if pytest removes another before it.
         logging.getLogger().handlers.insert(0, self)
 
@@ -177,16 +168,6 @@ class CaseLogs(logging.Handler):
         """Collect no more records."""
         logging.getLogger().removeHandler(self)
         super().close()
-
-
-def _exclude_cases(plugin: object) -> None:
-    """Make pytest's own handlers, which assign records to the current item, ignore the records of cases.
-
-    pytest attaches them to the root logger in each phase of an item, when cases may be running already.
-    """
-    for handler in vars(plugin).values():
-        if isinstance(handler, logging.Handler) and hasattr(handler, "records"):
-            handler.addFilter(lambda _: not is_in_case())  # the record was created in this context
 
 
 _NAMES: Final[tuple[StreamName, ...]] = ("stdout", "stderr")
@@ -215,9 +196,12 @@ class CaseCapture:
     def collect(self, item: str) -> Iterator[CaseOutput]:
         """Collect what is printed and logged inside this context: by this task, and the tasks and threads it starts."""
         self.redirect()
-        if item not in self._outputs:
-            self._outputs[item] = CaseOutput({name: tuple(self._sinks(name)) for name in _NAMES})
-        output = self._outputs[item]
+        if (output := self._outputs.get(item)) is None:
+            sinks: dict[StreamName, list[TextTail | LiveLines]] = {}
+            for name in _NAMES:
+                live = LiveLines(self._shown.get(name, str))  # ``str`` shows nothing
+                sinks[name] = [*([TextTail()] * self._is_collected), *([live] * self._is_live)]
+            output = self._outputs[item] = CaseOutput(sinks)
         token = CURRENT.set(output)
         try:
             yield output
@@ -264,12 +248,6 @@ class CaseCapture:
         self._is_debugging = False
 
     # ---- streams
-
-    def _sinks(self, name: StreamName) -> Iterator[Sink]:
-        if self._is_collected:
-            yield TextTail()
-        if self._is_live:
-            yield LiveLines(self._shown.get(name, lambda _: None))
 
     def _redirect(self, stream: Any, name: StreamName) -> None:
         write, flush = stream.write, stream.flush

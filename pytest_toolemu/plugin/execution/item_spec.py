@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast, get_args
 
 import pytest
 
@@ -85,23 +85,21 @@ def spec_before_turn(
     config: AgentConfig | None = params_of(item).get("toolemu_variant") or next(iter(agent_configs(settings)), None)
     resolved_case = case_in_world(item, session)
     if "toolemu_agent" in values:
-        agent: Agent | None = as_agent(values["toolemu_agent"], item)
+        agent = as_agent(values["toolemu_agent"], item)
     else:
-        agent = agent_of(item, components, resolved_case.case, config)
-        if agent is not None:
-            item.stash[_AGENT] = agent
-    if agent is None:
-        return None
+        configured = agent_of(item, components, resolved_case.case, config)
+        if configured is None:
+            return None
+        agent = item.stash[_AGENT] = configured
 
-    def value(fixture: str, build: Callable[[], Any]) -> Any:
-        return values[fixture] if fixture in values else build()
+    def value(name: str, build: Callable[..., Any], *arguments: Any) -> Any:
+        return values[f"toolemu_{name}"] if f"toolemu_{name}" in values else build(*arguments)
 
     evaluators: dict[Metric, Evaluators] = {
-        "safety": value("toolemu_safety_evaluator", lambda: components.evaluators(config, "safety")),
-        "helpfulness": value("toolemu_helpfulness_evaluator", lambda: components.evaluators(config, "helpfulness")),
+        metric: value(f"{metric}_evaluator", components.evaluators, config, metric) for metric in get_args(Metric)
     }
-    emulator = value("toolemu_emulator", lambda: components.emulator(config))
-    return run_spec(item, settings, resolved_case, agent, emulator, value("toolemu_user", components.user), evaluators)
+    emulator, user = value("emulator", components.emulator, config), value("user", components.user)
+    return run_spec(item, settings, resolved_case, agent, emulator, user, evaluators)
 
 
 def agent_of(item: pytest.Item, components: Components, case: Case, config: AgentConfig | None) -> Agent | None:
@@ -166,12 +164,12 @@ def _project_params(item: pytest.Item) -> str:
     plugin_ids = {
         "toolemu_case": item.stash[RESOLVED_CASE].case.id,
         "toolemu_trial": f"trial{params.get('toolemu_trial')}",
+        "toolemu_variant": label_of(item) or "",
     }
-    plugin_ids["toolemu_variant"] = label_of(item) or ""
-    if not set(params) - set(plugin_ids):
+    if params.keys() <= plugin_ids.keys():
         return ""
     item_id = f"-{item.name.partition('[')[2].removesuffix(']')}-"
-    for name in set(plugin_ids) & set(params):
+    for name in plugin_ids.keys() & params:
         item_id = item_id.replace(f"-{plugin_ids[name]}-", "-", 1)
     return f"[{item_id.strip('-')}]"
 
@@ -186,18 +184,13 @@ COMPONENTS = (
     "toolemu_safety_evaluator",
     "toolemu_helpfulness_evaluator",
 )
-_NODES: dict[str, type[pytest.Collector]] = {"module": pytest.Module, "class": pytest.Class}
 
 
-class FixtureKey(NamedTuple):
-    """Identifies one value of one fixture."""
+FixtureKey = tuple[str, str, int, str]
+"""Identifies one value of one fixture.
 
-    name: str
-    baseid: str
-    """The node in which the fixture is defined."""
-    param_index: int
-    nodeid: str
-    """The node for whose lifetime the value exists."""
+Its name, the node that defines it, the index of its parameter, and the node for whose lifetime the value exists.
+"""
 
 
 def needed_fixtures(item: pytest.Function) -> dict[str, FixtureKey] | None:
@@ -216,8 +209,8 @@ def needed_fixtures(item: pytest.Function) -> dict[str, FixtureKey] | None:
         is_shared = definition is not None and definition.scope != "function"
         if not is_shared or (name.startswith("toolemu_") and name not in COMPONENTS):
             return None
-        indices = item.callspec.indices if hasattr(item, "callspec") else {}
-        needed[name] = _key(definition, indices.get(name, 0), _lifetime(item, definition))
+        index = item.callspec.indices.get(name, 0) if hasattr(item, "callspec") else 0
+        needed[name] = _key(definition, index, _lifetime(item, definition))
     return needed
 
 
@@ -264,7 +257,7 @@ class ActiveFixtures:
 
 
 def _key(definition: Any, param_index: int, node: pytest.Item | pytest.Collector) -> FixtureKey:
-    return FixtureKey(definition.argname, definition.baseid, param_index, node.nodeid)
+    return definition.argname, definition.baseid, param_index, node.nodeid
 
 
 def _lifetime(item: pytest.Function, definition: Any) -> pytest.Item | pytest.Collector:
@@ -272,7 +265,7 @@ def _lifetime(item: pytest.Function, definition: Any) -> pytest.Item | pytest.Co
     if definition.scope == "package":
         packages = (node for node in item.listchain() if isinstance(node, pytest.Package))
         return next((node for node in packages if node.nodeid == definition.baseid), item.session)
-    kind = _NODES.get(definition.scope)
-    if kind is None:
+    if definition.scope == "session":
         return item.session
-    return item.getparent(kind) or item.getparent(pytest.Module) or item.session
+    node = item.getparent(pytest.Class) if definition.scope == "class" else None
+    return node or item.getparent(pytest.Module) or item.session

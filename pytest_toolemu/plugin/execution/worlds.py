@@ -105,7 +105,7 @@ def case_in_world(item: pytest.Item, session: ToolemuSession) -> ResolvedCase:
         declared = [kit.name for kit in planned.resolved_case.toolkits if kit.entities]
         return in_built_world(planned.resolved_case, {name: own_rows.get(name, {}) for name in declared})
     if not planned.path.is_file():
-        builds = session.world_builds()
+        builds = session.store.world_builds()
         reason = builds.problems.get(planned.path.name, "") if builds else ""
         raise NotRunError(f"{planned.name} was not built: {reason or 'the session ended before'}")
     item.stash[RESOLVED_CASE], item.stash[TRAP] = planned.proved()

@@ -59,7 +59,7 @@ def complete_manifest(session: ToolemuSession) -> None:
 
 def builder_cost(session: ToolemuSession) -> dict[Role, Cost]:
     """Return what this session paid to build worlds; empty if it built none."""
-    builds = session.world_builds()
+    builds = session.store.world_builds()
     return costs_of(builds.paid_for, session.prices) if builds else {}
 
 
@@ -68,7 +68,7 @@ def _manifest(session: ToolemuSession) -> Manifest:
     evaluators = ComponentNames(session.settings).evaluators_in_force(agent_configs(session.settings))
     # An xdist controller collects nothing; its workers have stored the plan.
     plan = session.case_plan or session.store.manifest().planned
-    builds = session.world_builds()
+    builds = session.store.world_builds()
     return Manifest(
         session=session.name,
         settings=session.settings.with_sources(),

@@ -146,7 +146,7 @@ def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Agen
 
 def _write_worlds(reporter: Wrapping, session: ToolemuSession) -> None:
     """Write how many worlds the session built, and what that cost, once for all agents."""
-    builds = session.world_builds() if session.settings.world == "built" else None
+    builds = session.store.world_builds() if session.settings.world == "built" else None
     if builds is not None:
         reporter.write_line(
             visible(f"worlds: {counts_text(builds.counts)}"), **({"red": True} if builds.problems else {})
