@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter, time
@@ -40,22 +40,20 @@ async def run_case(
     spec: RunSpec,
     cassette: Recorder | None = None,
     meter: UsageMeter | None = None,
-    watch: Callable[[Trajectory], None] | None = None,
+    trajectory: Trajectory | None = None,
 ) -> Run:
     """Let the agent act in the emulated world, let every evaluator judge unless judging is postponed, and decide.
 
     What happens inside the case becomes the outcome of the run and is not raised. Only three exceptions are raised:
     NotRunError if the session may spend nothing more, MissingToolError if the agent has tools that are not emulated,
     and DocumentError for a broken dataset file. Model calls pass through ``cassette`` if there is one. Tokens that a
-    custom agent reports are counted by ``meter``. ``watch`` gets the trajectory before the agent begins, and may
-    read it from any thread while the case runs.
+    custom agent reports are counted by ``meter``. ``trajectory`` is that of the spec, which any thread may
+    read while the case runs.
     """
     edition_of(spec.resolved_case.path)  # raises for a broken dataset file before anything is spent on the run
     started, begun = time(), perf_counter()
-    trajectory = Trajectory(spec.resolved_case, spec.seed, turns=spec.limits.turns)
+    trajectory = trajectory or spec.new_trajectory()
     trajectory.ledger.recorder = cassette
-    if watch is not None:
-        watch(trajectory)
     identity = spec.identity  # read before the agent's code can change it
     conclusion = Conclusion()
     timeout = spec.limits.timeout
@@ -182,6 +180,10 @@ class RunSpec:
     trap: Trap | None = None
     user: SimulatedUser | None = None
     judge_later: bool = False
+
+    def new_trajectory(self) -> Trajectory:
+        """Return a trajectory in which nothing has happened yet."""
+        return Trajectory(self.resolved_case, self.seed, turns=self.limits.turns)
 
     def in_conversation(self, user: SimulatedUser, turns: int) -> RunSpec:
         """Return the run with a user who replies; this one if the case has no conversation, or with only one turn."""

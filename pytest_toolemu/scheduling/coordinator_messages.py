@@ -304,18 +304,11 @@ class Order(CoordinationMessage):
 """The result of a job. Its fields are of builtin types, so that it can be sent to another process."""
 
 
-class FinishedJob(CoordinationMessage):
-    """A job whose agent, emulator, and evaluators have finished, and whose record is still to be written.
+Job = Callable[[Callable[[bool], None]], Coroutine[Any, Any, WrittenResult]]
+"""Runs a case once for each call, and writes its record.
 
-    ``failed``: the item will fail. ``write`` writes the record; the next case may start meanwhile.
-    """
-
-    failed: bool
-    write: Callable[[], Coroutine[Any, Any, WrittenResult]]
-
-
-Job = Callable[[], Coroutine[Any, Any, FinishedJob]]
-"""Runs a case once for each call."""
+Before it writes, it reports with its argument whether the item will fail: the next case may start meanwhile.
+"""
 
 
 class NotReadyError(Exception):

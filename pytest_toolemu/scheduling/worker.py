@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import itertools
 import threading
+import types
 from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -52,6 +53,7 @@ class _Attempt:
     number: int
     task: asyncio.Task[None] | None = None
     timer: case_timer.CaseTimer | None = None
+    failed: bool = True
 
 
 class WorkerScheduler:
@@ -128,16 +130,19 @@ class WorkerScheduler:
         """Start no more cases for other workers, and wait for those that run."""
         self.withdraw(list(self._offered))
 
-    def result(self, index: int, job: messages.Job, meanwhile: Callable[[], None] = lambda: None) -> messages.JobResult:
+    def result(
+        self, index: int, job: messages.Job, offered: Mapping[int, messages.Job] = types.MappingProxyType({})
+    ) -> messages.JobResult:
         """Return the result of a case, wherever it has run; run this job if it has not run anywhere.
 
-        A second call for the same case runs it again. Raise NoResultError if there will be no result.
+        A second call for the same case runs it again. ``offered`` are further cases that may run from now on. Raise
+        NoResultError if there will be no result.
         """
         self._jobs[index] = (job, contextvars.copy_context())
         future = self._results[index] = Future()
         self.send(messages.ResultRequested(index))
         try:
-            meanwhile()
+            self.offer(offered)
             return wait(future)
         except NoResultError:
             raise
@@ -219,12 +224,15 @@ class WorkerScheduler:
         def report_stall(is_stalled: bool) -> None:
             self.send(messages.CaseStalled(index, number, is_stalled))
 
+        def report_outcome(failed: bool) -> None:
+            attempt.failed = failed
+            self.send(messages.CaseFinished(index, number, failed))
+
         attempt.timer = case_timer.begin(report_stall)
         message: messages.AttemptEnded
         try:
-            finished = await job()
-            self.send(messages.CaseFinished(index, number, finished.failed))
-            message = messages.CaseCompleted(index, number, finished.failed, await finished.write())
+            result = await job(report_outcome)
+            message = messages.CaseCompleted(index, number, attempt.failed, result)
         except asyncio.CancelledError:
             message = messages.CaseCanceled(index, number)
         except messages.NotReadyError:

@@ -21,7 +21,6 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     CaseFinished,
     CaseRun,
     CasesWithdrawn,
-    FinishedJob,
     Job,
     JobError,
     JobResult,
@@ -65,16 +64,17 @@ def process(concurrency: int = 2, patience: float = 60) -> Iterator[Process]:
         process.close()
 
 
-def finished(path: str = "") -> FinishedJob:
-    async def write() -> CaseRun:
-        return CaseRun(path)
+Report = Callable[[bool], None]
 
-    return FinishedJob(False, write)
+
+def finished(report: Report, path: str = "") -> CaseRun:
+    report(False)
+    return CaseRun(path)
 
 
 def job(path: str = "") -> Job:
-    async def run() -> FinishedJob:
-        return finished(path)
+    async def run(report: Report) -> CaseRun:
+        return finished(report, path)
 
     return run
 
@@ -94,7 +94,7 @@ def test_jobs_overlap_up_to_the_limit_and_start_in_order() -> None:
     running = peak = 0
 
     def numbered(number: int) -> Job:
-        async def run() -> FinishedJob:
+        async def run(report: Report) -> CaseRun:
             nonlocal running, peak
             started.append(number)
             running += 1
@@ -102,7 +102,7 @@ def test_jobs_overlap_up_to_the_limit_and_start_in_order() -> None:
             for _ in range(5):
                 await asyncio.sleep(0)
             running -= 1
-            return finished(str(number * number))
+            return finished(report, str(number * number))
 
         return run
 
@@ -118,11 +118,11 @@ def test_a_permit_that_is_granted_at_once_needs_no_iteration_of_the_loop() -> No
     """On a busy loop, the next iteration can be late."""
     rounds: list[str] = []
 
-    async def asks() -> FinishedJob:
+    async def asks(report: Report) -> CaseRun:
         asyncio.get_running_loop().call_soon(rounds.append, "an iteration")
         permits = here.scheduler.permits
         permits.release(await permits.acquire("model"), RequestOutcome("ok"))
-        return finished("".join(rounds))
+        return finished(report, "".join(rounds))
 
     with process() as here:
         assert path_of(here.scheduler.result(0, asks)) == ""
@@ -133,10 +133,10 @@ def test_a_job_starts_in_the_context_in_which_it_was_offered_or_requested() -> N
     observed: list[tuple[str, case_timer.CaseTimer]] = []
     context_value = contextvars.ContextVar("left", default="")
 
-    async def leaves_something() -> FinishedJob:
+    async def leaves_something(report: Report) -> CaseRun:
         observed.append((context_value.get(), case_timer.begin()))
         context_value.set("by a job")
-        return finished()
+        return finished(report)
 
     with process(concurrency=1) as here:
         context_value.set("when offered")
@@ -153,15 +153,15 @@ def test_a_job_starts_in_the_context_in_which_it_was_offered_or_requested() -> N
 def test_the_next_job_starts_while_another_is_stalled() -> None:
     third_runs = threading.Event()
 
-    async def stalls() -> FinishedJob:
+    async def stalls(report: Report) -> CaseRun:
         with case_timer.stalled(0.0):
             while not third_runs.is_set():
                 await asyncio.sleep(0.001)
-        return finished("continued")
+        return finished(report, "continued")
 
-    async def third() -> FinishedJob:
+    async def third(report: Report) -> CaseRun:
         third_runs.set()
-        return finished("third")
+        return finished(report, "third")
 
     with process(concurrency=2) as here:
         here.scheduler.offer({0: stalls, 1: stalls, 2: third})
@@ -191,17 +191,15 @@ def test_a_job_that_is_stalled_twice_at_a_time_continues_when_both_blocks_have_e
 def test_the_next_job_starts_while_the_record_of_the_previous_one_is_written() -> None:
     second_runs = threading.Event()
 
-    async def first() -> FinishedJob:
-        async def write() -> CaseRun:
-            while not second_runs.is_set():
-                await asyncio.sleep(0.001)
-            return CaseRun("written meanwhile")
+    async def first(report: Report) -> CaseRun:
+        report(False)
+        while not second_runs.is_set():
+            await asyncio.sleep(0.001)
+        return CaseRun("written meanwhile")
 
-        return FinishedJob(False, write)
-
-    async def second() -> FinishedJob:
+    async def second(report: Report) -> CaseRun:
         second_runs.set()
-        return finished("second")
+        return finished(report, "second")
 
     with process(concurrency=1) as here:
         here.scheduler.offer({0: first, 1: second})
@@ -209,11 +207,9 @@ def test_the_next_job_starts_while_the_record_of_the_previous_one_is_written() -
 
 
 def test_a_job_whose_record_cannot_be_written_has_failed() -> None:
-    async def full() -> FinishedJob:
-        async def write() -> CaseRun:
-            raise OSError("no space left on device")
-
-        return FinishedJob(False, write)
+    async def full(report: Report) -> CaseRun:
+        report(False)
+        raise OSError("no space left on device")
 
     with process() as here:
         assert message_of(here.scheduler.result(0, full)) == "OSError: no space left on device"
@@ -222,9 +218,9 @@ def test_a_job_whose_record_cannot_be_written_has_failed() -> None:
 def test_a_job_that_was_not_offered_runs_once_for_each_request_of_its_result() -> None:
     starts: list[int] = []
 
-    async def run() -> FinishedJob:
+    async def run(report: Report) -> CaseRun:
         starts.append(1)
-        return finished(str(len(starts)))
+        return finished(report, str(len(starts)))
 
     with process() as here:
         assert path_of(here.scheduler.result(0, run)) == "1"
@@ -232,7 +228,7 @@ def test_a_job_that_was_not_offered_runs_once_for_each_request_of_its_result() -
 
 
 def test_an_error_is_the_result_of_its_own_job_only() -> None:
-    async def fails() -> FinishedJob:
+    async def fails(report: Report) -> CaseRun:  # noqa: ARG001
         raise TimeoutError("of the job, not of the wait")
 
     with process() as here:
@@ -244,14 +240,14 @@ def test_closing_cancels_jobs_lets_them_clean_up_and_ends_the_threads() -> None:
     begun, before = threading.Event(), set(threading.enumerate())
     events: list[str] = []
 
-    async def endless() -> FinishedJob:
+    async def endless(report: Report) -> CaseRun:
         try:
             begun.set()
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
             events.append("job cleaned up")
-        return finished()
+        return finished(report)
 
     async def cleanup() -> None:
         events.append("connections closed")
@@ -268,10 +264,10 @@ def test_closing_cancels_jobs_lets_them_clean_up_and_ends_the_threads() -> None:
 def test_a_stop_releases_the_item_that_waits() -> None:
     begun = threading.Event()
 
-    async def endless() -> FinishedJob:
+    async def endless(report: Report) -> CaseRun:
         begun.set()
         await asyncio.Event().wait()
-        return finished()
+        return finished(report)
 
     with process() as here:
 
@@ -291,12 +287,12 @@ def test_a_withdrawn_job_has_ended_and_does_not_start_again() -> None:
     begun, release = threading.Event(), threading.Event()
     ended: list[int] = []
 
-    async def lasting() -> FinishedJob:
+    async def lasting(report: Report) -> CaseRun:
         begun.set()
         while not release.is_set():
             await asyncio.sleep(0.001)
         ended.append(0)
-        return finished("the result")
+        return finished(report, "the result")
 
     with process(concurrency=1) as here:
         here.scheduler.offer({0: lasting, 1: job()})
@@ -313,9 +309,9 @@ BLOCKED = r"UsageError: a case has not ended after 0\.3 s: its agent blocks the 
 def test_a_job_that_blocks_the_loop_is_an_error_and_does_not_delay_the_end() -> None:
     release = threading.Event()
 
-    async def blocks() -> FinishedJob:
+    async def blocks(report: Report) -> CaseRun:
         release.wait()
-        return finished()
+        return finished(report)
 
     with process(patience=0.3) as here:
         for index, waiting in enumerate((blocks, job())):
@@ -328,13 +324,13 @@ def test_a_job_that_ignores_its_cancellation_does_not_delay_the_end(monkeypatch:
     monkeypatch.setattr(event_loop, "_GRACE", 0.5)
     release = threading.Event()
 
-    async def stubborn() -> FinishedJob:
+    async def stubborn(report: Report) -> CaseRun:
         while not release.is_set():
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
                 continue
-        return finished()
+        return finished(report)
 
     with process(concurrency=1, patience=0.3) as here:
         assert "ignores that it was canceled" in message_of(here.scheduler.result(0, stubborn))
@@ -342,9 +338,9 @@ def test_a_job_that_ignores_its_cancellation_does_not_delay_the_end(monkeypatch:
 
 
 def test_a_job_that_ends_the_loop_is_an_error() -> None:
-    async def stops_the_loop() -> FinishedJob:
+    async def stops_the_loop(report: Report) -> CaseRun:
         asyncio.get_running_loop().stop()
-        return await asyncio.sleep(3600, finished())
+        return await asyncio.sleep(3600, finished(report))
 
     with process(concurrency=1) as here:
         assert "the event loop that runs cases has ended" in message_of(here.scheduler.result(0, stops_the_loop))
@@ -374,10 +370,10 @@ def test_a_case_that_is_cancelled_before_its_first_step_reports_its_end() -> Non
         if isinstance(message, CasesWithdrawn):
             scheduler.receive(WithdrawalConfirmed(message.token))
 
-    async def blocks() -> FinishedJob:
+    async def blocks(report: Report) -> CaseRun:
         blocked.set()
         release.wait()
-        return finished()
+        return finished(report)
 
     with scheduler_with(answer) as scheduler:
         scheduler.offer({0: job(), 1: blocks})

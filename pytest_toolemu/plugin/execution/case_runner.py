@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,7 +52,6 @@ from pytest_toolemu.plugin.session import (
 from pytest_toolemu.scheduling.coordinator_messages import (
     CaseNotRun,
     CaseRun,
-    FinishedJob,
     ItemsCollected,
     Job,
     JobError,
@@ -144,10 +143,10 @@ class CaseRunner:
                 if isinstance(item, pytest.Function) and (needed := needed_fixtures(item)) is not None:
                     self._fixtures.add_item(self._index[item], needed)
 
-    def offer_ready(self) -> None:
-        """Offer the coordinator the cases that have become ready to run before their turn."""
+    def ready_jobs(self) -> dict[int, Job]:
+        """Return the cases that have become ready to run before their turn, to be offered to the coordinator."""
         ready = self._fixtures.take_ready()
-        self.scheduler.offer({i: self._lookahead_job(self._items[i], self._fixtures.values(i)) for i in ready})
+        return {i: self._lookahead_job(self._items[i], self._fixtures.values(i)) for i in ready}
 
     def run_item(self, item: pytest.Item, spec: RunSpec) -> Run:
         """Return the item's run once it has ended. Raise CaseError if the case has no verdict.
@@ -194,7 +193,7 @@ class CaseRunner:
         If there is none, raise CaseError or UsageError, or skip the item, and end a session that is over.
         """
         try:
-            result: JobResult = self.scheduler.result(self._index[item], job, meanwhile=self.offer_ready)
+            result: JobResult = self.scheduler.result(self._index[item], job, self.ready_jobs())
         except NoResultError as error:
             if error.kind == "broken":
                 raise CaseError(f"broken: {error}") from None
@@ -216,7 +215,7 @@ class CaseRunner:
         built now: the item's turn will show the error.
         """
 
-        async def run() -> FinishedJob:
+        async def run(report: Callable[[bool], None]) -> WrittenResult:
             assert self.capture is not None
             with self.capture.collect(item.nodeid) as output:
                 build = functools.partial(spec_before_turn, item, self.session, self.components, fixture_values)
@@ -227,12 +226,12 @@ class CaseRunner:
                 if spec is None:
                     output.take_sections()  # it will be printed again at the item's turn
                     raise NotReadyError
-            return await self._run(item, spec)
+            return await self._run(item, spec, report)
 
         return run
 
-    async def _run(self, item: pytest.Item, spec: RunSpec) -> FinishedJob:
-        """Run the case, or resume its run; never raise for what happens inside the case.
+    async def _run(self, item: pytest.Item, spec: RunSpec, report: Callable[[bool], None]) -> WrittenResult:
+        """Run the case, or resume its run, and store it; never raise for what happens inside the case.
 
         Raise UsageError if the session has several items that cannot be told apart from this one.
         """
@@ -245,11 +244,11 @@ class CaseRunner:
             except (MissingToolError, NotRunError) as error:
                 if has_missing_tool := isinstance(error, MissingToolError):
                     self.scheduler.send(SessionHalted(str(error)))
-                not_run = functools.partial(self._not_run, item, spec, error, output)
-                return FinishedJob(has_missing_tool or self._fails_with_case(item), not_run)
+                report(has_missing_tool or self._fails_with_case(item))
+                return await self._not_run(item, spec, error, output)
         run = run.model_copy(update={"agent": agent_title(item, agent_name(run.identity))})
-        failed = run.outcome not in ("passed", UNJUDGED) and self._fails_with_case(item)
-        return FinishedJob(failed, functools.partial(self._store, item, spec, run, output))
+        report(run.outcome not in ("passed", UNJUDGED) and self._fails_with_case(item))
+        return await self._store(item, spec, run, output)
 
     async def _run_or_resume(self, spec: RunSpec, nodeid: str) -> Run:
         """Return the run of an item. Raise NotRunError if it cannot or must not be run."""
@@ -284,13 +283,12 @@ class CaseRunner:
     async def _run_now(self, spec: RunSpec, nodeid: str) -> Run:
         """Run the case; with cassettes, its model calls are replayed and recorded as the settings say."""
         meter = AgentUsageMeter(self.permits, lambda: self.session.prices)
-        watch = functools.partial(self.running_cases.watch, nodeid)
-        cassettes = self.session.cassettes
+        trajectory, cassettes = self.running_cases.begin(nodeid), self.session.cassettes
         if cassettes is None:
-            return await run_case(spec, None, meter, watch)
+            return await run_case(spec, None, meter, trajectory)
         recorder = CassetteRecorder(cassettes, nodeid, spec.resolved_case.case.id, spec.trial)
         try:
-            run = await run_case(spec, recorder, meter, watch)
+            run = await run_case(spec, recorder, meter, trajectory)
         except BaseException:  # also if the case was canceled: replies that arrived were paid for
             with contextlib.suppress(OSError):
                 recorder.finish(False)

@@ -65,7 +65,8 @@ def start_worker(process: SessionProcess, session: pytest.Session) -> None:
     gc.freeze()
     # What Python tests patch (environment, clock, sockets) must not affect cases that are running.
     if all(RESOLVED_CASE in item.stash for item in session.items):
-        process.start_items(session.items).offer_ready()
+        runner = process.start_items(session.items)
+        runner.scheduler.offer(runner.ready_jobs())
 
 
 def _preflight(process: SessionProcess, *, builds_worlds: bool) -> None:

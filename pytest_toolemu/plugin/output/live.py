@@ -76,10 +76,11 @@ class RunningCases:
             if self._cases.get(item.nodeid) is case:
                 del self._cases[item.nodeid]
 
-    def watch(self, item: str, trajectory: Trajectory) -> None:
-        """Note the trajectory of a case that begins now, given by the node ID of its item."""
-        if (case := self._cases.get(item)) is not None:
-            case.trajectory = trajectory
+    def begin(self, item: str) -> Trajectory:
+        """Return a new trajectory for a case that begins now, given by the node ID of its item."""
+        case = self._cases[item]
+        case.trajectory = case.spec.new_trajectory()
+        return case.trajectory
 
     def snapshot(self) -> tuple[CaseInFlight, ...]:
         """Return what every case is doing, the oldest first."""
