@@ -216,11 +216,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
         write_shard_manifest(toolemu)
     if toolemu.has_cases and not session.config.option.collectonly:
-        from pytest_toolemu.plugin.collection.collect import case_plan, problem_of_items
+        from pytest_toolemu.plugin.collection.collect import case_plan
         from pytest_toolemu.plugin.output.header import agent_notice
 
         toolemu.case_plan = case_plan(session.items)
-        toolemu.repetition = problem_of_items(session.config, session.items)
         toolemu.overridden_agent = agent_notice(toolemu.settings, session.items)
         if toolemu.is_worker:
             from pytest_toolemu.plugin.execution.session_start import start_worker

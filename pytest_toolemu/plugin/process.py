@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.execution.process_end import Signals
-from pytest_toolemu.plugin.session import TerminalNote, ToolemuSession
+from pytest_toolemu.plugin.session import DIST_EACH, TerminalNote, ToolemuSession
 from pytest_toolemu.settings.model_names import fallback_parts, judge_models, provider_of
 from pytest_toolemu.settings.option_table import Settings
 
@@ -72,18 +73,24 @@ class SessionProcess:
             self._built_runner = runner
         return self._built_runner
 
+    @property
+    def has_coordinator(self) -> bool:
+        """Return whether this process leads the session, or is connected with the process that does."""
+        worker_input = self.session.worker_input
+        return worker_input is None or worker_input.channel is not None
+
     def start_items(self, items: list[pytest.Item]) -> CaseRunner:
         """Return what runs these items; connect it with the coordinator on the first call."""
+        if not self.has_coordinator:
+            raise UsageError(DIST_EACH)
         runner, session = self.runner, self.session
         if not self._are_items_started:
             self._are_items_started = True
-            channel = session.worker_input.channel if session.worker_input is not None else None
-            if channel is not None:
-                runner.connect_to_controller(channel)
+            if session.worker_input is not None:
+                runner.connect_to_controller(session.worker_input.channel)
                 self._start_live_writer()
             else:
-                if not session.is_worker:
-                    session.nodeids = [item.nodeid for item in items]
+                session.nodeids = [item.nodeid for item in items]
                 self.start_cases()
                 self.connect_runner()
             runner.start(items)
@@ -107,7 +114,7 @@ class SessionProcess:
             config, settings = self.session.config, self.session.settings
             coordinator = Coordinator(settings.concurrency, _maxfail(config), _budget(self.session))
             self.transport = Transport(coordinator, on_tick=self._tick)
-            if not self.session.is_worker and progress.is_wanted(config):
+            if progress.is_wanted(config):
                 self.progress = progress.Progress(config, coordinator)
         return self.transport
 
@@ -127,7 +134,7 @@ class SessionProcess:
             if has_cases:
                 self._start_live_writer()
             is_under_way = has_cases and time() - self.session.started > _UNDER_WAY
-            if is_under_way and not self._is_summary_preloaded and not self.session.is_worker:
+            if is_under_way and not self._is_summary_preloaded:
                 self._is_summary_preloaded = True
                 from pytest_toolemu.plugin.output.terminal_summary import preload
 

@@ -43,8 +43,7 @@ class TerminalNote:
 class WorkerInput:
     """The session that a worker belongs to.
 
-    ``channel`` leads to the coordinator in the controller. With ``--dist=each`` there is none: the only worker leads
-    the session.
+    ``channel`` leads to the coordinator in the controller. With ``--dist=each`` there is none: no case can run.
     """
 
     session_name: str
@@ -99,8 +98,6 @@ class ToolemuSession:
     """The file of each collected case, by its ID."""
     case_plan: dict[str, PlannedCase] = field(default_factory=dict)
     """The cases that this session plans to run, by their ids; empty in an xdist controller."""
-    repetition: str = ""
-    """Why cases must not run: their items cannot be told apart. Empty if they can, and in an xdist controller."""
     decisions: list[Decision] = field(default_factory=list)
     notes: list[TerminalNote] = field(default_factory=list)
     """Lines about reports and about what agents left behind."""
@@ -285,16 +282,12 @@ def headline_of(error: BaseException) -> str:
     return str(getattr(error, "headline", lines[-1] if lines[0].startswith("Traceback (") else lines[0]))
 
 
+DIST_EACH: Final = (
+    "with --dist=each, every worker would run the same cases; use --dist=load, and repeat cases with --toolemu-trials"
+)
+
 _KEY: Final = "toolemu"
 """The key in xdist's ``workerinput``."""
-
-
-def worker_count(config: pytest.Config) -> int:
-    """Return how many workers run every item of this xdist worker; 1 in any other process."""
-    worker_input = WorkerInput.received(config)
-    if worker_input is None or worker_input.channel is not None:
-        return 1
-    return int(getattr(config, "workerinput", {}).get("workercount", 1))
 
 
 def hand_over(node: Any, worker_input: WorkerInput) -> None:

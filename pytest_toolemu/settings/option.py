@@ -151,30 +151,18 @@ MAX_SHARDS: Final = 100_000
 def shard(text: str) -> str:
     """Parse a shard such as ``3/8``; ``slurm`` means the shard of this task in its job array."""
     if text == _ARRAY:
-        return _shard_of_array_task()
+        values = [os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("ID", "COUNT", "MIN")]
+        if not all(value.isdecimal() for value in values):
+            raise ValueError("a task of a Slurm job array, which sets SLURM_ARRAY_TASK_ID, _COUNT, and _MIN")
+        task, count, first = map(int, values)
+        text = f"{1 + (task - first) // int(os.environ.get('SLURM_ARRAY_TASK_STEP') or 1)}/{count}"
     parts = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text.strip())
     if parts is None or int(parts[1]) > int(parts[2]) or int(parts[2]) > MAX_SHARDS:
         raise ValueError(
             f"INDEX/COUNT from 1/COUNT to COUNT/COUNT, such as 3/8; or {_ARRAY}, in a task of a job "
-            f"array; COUNT is at most {MAX_SHARDS:,}"
+            f"array without gaps; COUNT is at most {MAX_SHARDS:,}"
         )
     return text.strip()
-
-
-def _shard_of_array_task() -> str:
-    values = [os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("ID", "COUNT", "MIN")]
-    if not all(value.isdecimal() for value in values):
-        raise ValueError("a task of a Slurm job array, which sets SLURM_ARRAY_TASK_ID, _COUNT, and _MIN")
-    task, count, first = map(int, values)
-    index, rest = divmod(task - first, int(os.environ.get("SLURM_ARRAY_TASK_STEP") or 1) or 1)
-    if rest or not 0 <= index < count:
-        # For example 'sbatch --array=3,5', which repeats some tasks of an array: the variables do not show its full
-        # size.
-        raise ValueError(
-            f"an array without gaps, but task {task} is not one of {count} consecutive tasks from {first}; pass the "
-            "shard explicitly, such as --toolemu-shard=$SLURM_ARRAY_TASK_ID/8"
-        )
-    return f"{index + 1}/{count}"
 
 
 def choice(literal: Any) -> Callable[[str], object]:

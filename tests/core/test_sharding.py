@@ -50,7 +50,7 @@ def test_an_invalid_shard_is_refused_in_one_sentence(text: str) -> None:
         shard(text)
     assert str(caught.value) == (
         f"--toolemu-shard: '{text}' is not valid; expected INDEX/COUNT from 1/COUNT to COUNT/COUNT, such as 3/8; "
-        "or slurm, in a task of a job array; COUNT is at most 100,000"
+        "or slurm, in a task of a job array without gaps; COUNT is at most 100,000"
     )
 
 
@@ -82,7 +82,7 @@ def test_a_resubmitted_part_of_an_array_keeps_its_number_of_shards(monkeypatch: 
         monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
     with pytest.raises(
         UsageError,
-        match=r"task 5 is not one of 2 consecutive tasks from 3; pass the shard explicitly, such as --toolemu-shard=\$SLURM",
+        match="slurm, in a task of a job array without gaps",
     ):
         shard("slurm")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.plugin.output.terminal_text import repeated
 from tests import processes
 from tests.plugin.conftest import Project
 
@@ -121,8 +120,8 @@ def test_a_resumed_session_names_its_own_folder_once(alone: Project) -> None:
     trouble = agent(alone, "raise RuntimeError('down')")
     alone.run(trouble)
     (first,) = (path.name for path in (alone.path / ".toolemu").glob("2*"))
-    for option in (("--toolemu-resume", f".toolemu/{first}"), ("--toolemu-resume=latest",)):
-        command = last_command(alone.run(trouble, *option).stdout.str())
+    for folder in (f".toolemu/{first}", "latest"):
+        command = last_command(alone.run(trouble, f"--toolemu-resume={folder}").stdout.str())
         newest = max(path.name for path in (alone.path / ".toolemu").glob("2*"))
         assert [part for part in command if part.startswith(("--toolemu-resume", ".toolemu"))] == [
             f"--toolemu-resume=.toolemu/{newest}"
@@ -149,17 +148,3 @@ def test_the_folder_to_resume_is_relative_to_the_current_folder(
     assert command[-1].startswith("--toolemu-resume=../.toolemu/2")
     (alone.path / "mended").touch()
     assert "1 resumed" in processes.run(command, cwd=Path.cwd()).stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["-x", "--toolemu-resume=latest", "cases"], ["-x", "cases"]),
-        (["--toolemu-stop-when-decided=0.01", "cases"], ["--toolemu-stop-when-decided=0.01", "cases"]),
-        (["--toolemu-resume", ".toolemu/1", "-q"], ["-q"]),
-        (["--toolemu-resume", "-q", "cases"], ["-q", "cases"]),
-        (["-k", "a=b", "--toolemu-resume", "--", "cases"], ["-k", "a=b", "--", "cases"]),
-    ],
-)
-def test_the_command_does_not_repeat_an_earlier_resume(arguments: list[str], expected: list[str]) -> None:
-    assert list(repeated(arguments)) == expected

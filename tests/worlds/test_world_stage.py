@@ -369,13 +369,6 @@ def test_an_estimate_knows_that_built_rows_will_answer(project: pytest.Pytester,
     assert f"toolemu: builder {model} of missing worlds (by the emulator)" in text(result)
 
 
-def test_a_worker_that_leads_the_session_does_not_build(project: pytest.Pytester, loopback: Loopback) -> None:
-    server = loopback(replies([]))
-    result = session(project, server, "--dist=each", "--tx=popen")
-    assert "there is no world 1 for this version of the case and its toolkits in worlds; run: " in text(result)
-    assert server.requests == ()
-
-
 # ---- the stage itself
 
 

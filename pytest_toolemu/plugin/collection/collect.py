@@ -10,7 +10,6 @@ import json
 import os
 import random
 import types
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from pytest_toolemu.formats.text import counted, visible
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title, is_plugin_fixture, label_of, labels
 from pytest_toolemu.plugin.execution.worlds import set_case
 from pytest_toolemu.plugin.output.reports import PROPERTY, check
-from pytest_toolemu.plugin.session import INI_MARKS, RESOLVED_CASE, SESSION, relative_path, worker_count
+from pytest_toolemu.plugin.session import INI_MARKS, RESOLVED_CASE, SESSION, relative_path
 from pytest_toolemu.settings.option_table import Settings
 
 if TYPE_CHECKING:
@@ -227,24 +226,3 @@ def shuffle(items: list[pytest.Item], seed: int) -> None:
     cases = [item for item in items if RESOLVED_CASE in item.stash]
     cases.sort(key=lambda item: position[str(item.stash[RESOLVED_CASE].path)])
     items[:] = [item for item in items if RESOLVED_CASE not in item.stash] + cases
-
-
-def problem_of_items(config: pytest.Config, items: Iterable[pytest.Item]) -> str:
-    """Return why results of these items would be lost, with a remedy; empty if each case is one item of the session."""
-    return problem((item.nodeid for item in items if RESOLVED_CASE in item.stash), worker_count(config))
-
-
-def problem(nodeids: Iterable[str], workers: int) -> str:
-    """Return why results of cases would be lost. ``workers``: how many workers run every item."""
-    if workers > 1:
-        return (
-            f"with --dist=each, all {workers} workers would run the same cases, and only the last report of each would "
-            f"count; use --dist=load, and run each case several times with --toolemu-trials={workers}"
-        )
-    nodeid, count = next(iter(Counter(nodeids).most_common(1)), ("", 0))
-    if count > 1:
-        return (
-            f"the case {nodeid} was collected {count} times, and only the last report of it would count; omit "
-            f"--keep-duplicates, and run each case several times with --toolemu-trials={count}"
-        )
-    return ""

@@ -231,12 +231,7 @@ class CaseRunner:
         return run
 
     async def _run(self, item: pytest.Item, spec: RunSpec, report: Callable[[bool], None]) -> WrittenResult:
-        """Run the case, or resume its run, and store it; never raise for what happens inside the case.
-
-        Raise UsageError if the session has several items that cannot be told apart from this one.
-        """
-        if self.session.repetition:
-            raise UsageError(self.session.repetition)
+        """Run the case, or resume its run, and store it; never raise for what happens inside the case."""
         assert self.capture is not None
         with self.capture.collect(item.nodeid) as output, self.running_cases.running(item, spec):
             try:

@@ -37,9 +37,6 @@ def lead_session(process: SessionProcess, items: list[pytest.Item]) -> None:
 
     Raise pytest.UsageError if the cases cannot be run as the settings require.
     """
-    session = process.session
-    if session.repetition and session.settings.agent:  # without it, only the cases that have an agent fail
-        raise pytest.UsageError(f"toolemu: {session.repetition}")
     prepare_cases(process, lambda: missing_worlds(items))
     process.lead()
 
@@ -64,7 +61,7 @@ def start_worker(process: SessionProcess, session: pytest.Session) -> None:
     # cases, and take half of the time that the process needs to end.
     gc.freeze()
     # What Python tests patch (environment, clock, sockets) must not affect cases that are running.
-    if all(RESOLVED_CASE in item.stash for item in session.items):
+    if process.has_coordinator and all(RESOLVED_CASE in item.stash for item in session.items):
         runner = process.start_items(session.items)
         runner.scheduler.offer(runner.ready_jobs())
 

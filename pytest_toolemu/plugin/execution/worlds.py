@@ -44,14 +44,14 @@ def set_case(item: pytest.Item, resolved_case: ResolvedCase) -> None:
     A world that must still be built is noted on the item. Raise UsageError if nothing builds it, and WorldError if its
     rows cannot be read.
     """
-    session, settings = item.config.stash[SESSION], item.config.stash[SESSION].settings
+    settings = item.config.stash[SESSION].settings
     planned = _planned_world(resolved_case, settings, params_of(item).get("toolemu_trial", 1))
     if planned is None:
         is_per_call = settings.world == "calls" and resolved_case.case.world
         item.stash[RESOLVED_CASE] = per_call(resolved_case) if is_per_call else resolved_case
     elif planned.path.is_file():
         item.stash[RESOLVED_CASE], item.stash[TRAP] = planned.proved()
-    elif _is_buildable(session):
+    elif ComponentNames(settings).builder(agent_configs(settings)):
         item.stash[RESOLVED_CASE], item.stash[PLANNED_WORLD] = resolved_case, planned
     else:
         raise _missing(planned, settings)
@@ -71,14 +71,6 @@ def _planned_world(resolved_case: ResolvedCase, settings: Settings, trial: int) 
     folder, count = folder_and_count(settings.worlds)
     # Absolute, because an agent may change the current folder before the world of another case is read.
     return PlannedWorld(resolved_case, 1 + (trial - 1) % count, Path(folder).absolute())
-
-
-def _is_buildable(session: ToolemuSession) -> bool:
-    """Return whether this session builds missing worlds. With ``--dist=each``, each worker would build its own."""
-    worker_input = session.worker_input
-    if worker_input is not None and worker_input.channel is None:
-        return False
-    return bool(ComponentNames(session.settings).builder(agent_configs(session.settings)))
 
 
 def _missing(planned: PlannedWorld, settings: Settings) -> UsageError:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.plugin.session import DIST_EACH, WorkerInput, hand_over
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.process import SessionProcess
-    from pytest_toolemu.plugin.session import WorkerInput
     from pytest_toolemu.scheduling.transport import EncodedMessage, Transport
 
 SUFFIXES = (".toolemu.yaml::", ".toolemu.yml::")
@@ -27,8 +27,6 @@ class XdistHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Hand a worker the session that it belongs to, and a channel to the coordinator."""
-        from pytest_toolemu.plugin.session import hand_over
-
         try:
             hand_over(node, self._worker_input(node))
         except UsageError as error:  # there is nothing to resume in the named folder
@@ -41,7 +39,7 @@ class XdistHooks:
             from pytest_toolemu.plugin.execution import case_runner, session_start  # noqa: F401
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         """Check models and keys once, before any worker runs a case."""
         session, process = self._session, self._process
         if session.nodeids:  # all workers collect the same items
@@ -50,7 +48,8 @@ class XdistHooks:
         if any(_is_case(nodeid) for nodeid in ids):
             from pytest_toolemu.plugin.execution import session_start, worlds
 
-            self._refuse_repeated_cases(node, ids)
+            if session.config.getoption("dist", "no") == "each":
+                raise pytest.UsageError(f"toolemu: {DIST_EACH}")
             session_start.prepare_cases(process, lambda: worlds.announced_worlds(session, process.lead()))
             process.runner.scheduler.close()  # the workers run the cases
         if process.transport is not None:
@@ -70,32 +69,21 @@ class XdistHooks:
                 transport.report_crashed_item(worker, self._session.nodeids.index(crashitem))
                 report.longrepr = f"{report.longrepr}{self._cases_in_flight(transport.cases_running_on(worker))}"
 
-    def _refuse_repeated_cases(self, node: Any, ids: list[str]) -> None:
-        """Raise pytest.UsageError if reports of cases would replace each other. Cases of Python tests refuse to run."""
-        from pytest_toolemu.plugin.collection.collect import problem
-
-        runs_all = self._session.config.getoption("dist", "no") == "each"
-        workers = node.workerinput["workercount"] if runs_all else 1
-        repetition = problem(filter(_is_case, ids), workers)
-        if repetition and self._session.settings.agent:
-            raise pytest.UsageError(f"toolemu: {repetition}")
-
     def _worker_input(self, node: Any) -> WorkerInput:
         from pytest_toolemu.plugin.output.terminal_text import terminal_width
         from pytest_toolemu.plugin.process import names_vllm
-        from pytest_toolemu.plugin.session import WorkerInput
 
         session, process, config = self._session, self._process, self._session.config
         endpoints = process.runner.endpoints if names_vllm(session.settings) else {}
         resumable = session.resumable_sessions
-        leads_session = config.getoption("dist", "no") == "each"
+        has_coordinator = config.getoption("dist", "no") != "each"
         return WorkerInput(
             session_name=session.name,
             started=session.started,
             resumed_folders=tuple(map(str, resumable.folders)) if resumable else (),
             served_endpoints={name: (endpoint.url, endpoint.recorded_as) for name, endpoint in endpoints.items()},
             terminal_width=terminal_width(config),
-            channel=None if leads_session else _connect_worker(process.lead(), node),
+            channel=_connect_worker(process.lead(), node) if has_coordinator else None,
         )
 
     def _cases_in_flight(self, indices: list[int]) -> str:

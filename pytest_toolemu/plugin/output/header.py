@@ -77,7 +77,9 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
         lines += shard_header(settings, session.config.rootpath)
     lines += _provenance(session)
     lines += options.variable_warnings(session.config)
-    lines += _completing(session)
+    if settings.stop_when_decided is not None and session.completed_session is not None:
+        option = f"{settings.source('stop-when-decided')} has no effect"
+        lines.append(f"toolemu: all cases run, to complete {relative_path(session.completed_session)}; {option}")
     others = [
         f"{name} {setting_text(setting.value)} ({setting.source})"
         for name, setting in settings.chosen.items()
@@ -88,17 +90,6 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
     if settings.helpfulness != "none":
         passes += f" and helpfulness >= {settings.min_helpfulness}"
     return [*lines, "toolemu: " + "; ".join([passes, *others, records])]
-
-
-def _completing(session: ToolemuSession) -> list[str]:
-    """Say that the session runs all cases although an option says otherwise, because it completes another session."""
-    settings = session.settings
-    if settings.stop_when_decided is None or session.completed_session is None:
-        return []
-    name, source = relative_path(session.completed_session), settings.source("stop-when-decided")
-    return [
-        f"toolemu: all cases run, because this session completes {name}, which stopped early; {source} has no effect"
-    ]
 
 
 def _evaluators(settings: Settings, names: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ import shlex
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pytest
@@ -151,7 +151,7 @@ def resume_command(session: ToolemuSession) -> str:
     It begins with the environment variables that this session took settings from, as they may not be exported.
     """
     invocation = session.config.invocation_params
-    arguments = list(repeated(invocation.args))
+    arguments = [one for one in map(str, invocation.args) if not one.startswith(f"{_RESUME}=")]
     position = arguments.index("--") if "--" in arguments else len(arguments)
     arguments.insert(position, f"{_RESUME}={relative_path(session.folder)}")
     original = sys.orig_argv
@@ -178,21 +178,6 @@ def _reason(session: ToolemuSession, exitstatus: int) -> str:
 
 def _variables(session: ToolemuSession) -> Iterator[str]:
     sources = {setting.source for setting in session.settings.chosen.values()}
-    names = [
-        "PYTEST_ADDOPTS",
-        *(each.variable for each in OPTIONS if each.variable in sources and each.option != _RESUME),
-    ]
-    for name in names:
+    for name in ("PYTEST_ADDOPTS", *(each.variable for each in OPTIONS if each.variable in sources)):
         if value := os.environ.get(name):
             yield f"{name}={shlex.quote(value)}"
-
-
-def repeated(arguments: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
-    """Yield the arguments without an earlier ``--toolemu-resume`` and its value, which may be an argument, too."""
-    follows_option = False
-    for argument in map(str, arguments):
-        option, equals, _ = argument.partition("=")
-        is_value = follows_option and not argument.startswith("-")
-        follows_option = option == _RESUME and not equals
-        if not is_value and option != _RESUME:
-            yield argument
