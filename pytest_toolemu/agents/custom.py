@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
+from types import ModuleType
 from typing import Any, Final, Literal
 
 from pytest_toolemu.core.identity import own_identity
@@ -33,19 +34,24 @@ class CustomAgent:
 
     function: Function
     name: str
+    definition: Any = None
+    """What the file of the agent defines, if the function does not: the module of an agent of a framework."""
 
     @property
     def identity(self) -> dict[str, Any]:
         """Kind, name, and a hash of the file, because the function may change under the same name."""
-        return own_identity(self.function, self.name)
+        return own_identity(self.definition or self.function, self.name)
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """Return the function's answer; its errors are not caught."""
+        from pytest_toolemu.agents.adapters.guard import guarded
+
         try:
-            if _is_async(self.function):
-                answer = await self.function(task, toolbox)
-            else:
-                answer = await _in_thread(self.function, task, toolbox)
+            with guarded(toolbox):
+                if _is_async(self.function):
+                    answer = await self.function(task, toolbox)
+                else:
+                    answer = await _in_thread(self.function, task, toolbox)
         except SystemExit as error:  # it would end the event loop and all other cases with it
             replacement = RuntimeError(
                 f"the agent {self.name} raised SystemExit({error.code!r}); return an answer instead"
@@ -64,13 +70,17 @@ class CustomAgent:
         raise TypeError(f"the agent {self.name} returned {type(answer).__name__}: {show(answer)}; {remedy}")
 
 
-def custom_agent(function: Function, name: str) -> CustomAgent:
+def custom_agent(function: Function, name: str, module: ModuleType | None = None) -> CustomAgent:
     """Return an agent that calls a function, or a callable object, with task and toolbox; records call it ``name``.
 
     An ``async`` function is awaited. Any other function runs in a daemon thread with a copy of the current context
     variables, so it may block. If its case is canceled, the thread is abandoned, and its next tool call raises
-    AgentStopped.
+    AgentStopped. An agent of a framework is run with emulated tools, as its adapter would.
     """
+    from pytest_toolemu.agents.adapters.framework_agent import framework_agent
+
+    if (run := framework_agent(function, name)) is not None:
+        return CustomAgent(run, name, module or function)
     if not callable(function):
         raise UsageError(f"the agent {name!r} is {show(function)}, which is not callable; name a function")
     return CustomAgent(function, name)
@@ -80,7 +90,8 @@ def load_custom_agent(target: str) -> CustomAgent:
     """Load the agent ``package.module:function`` or ``path.py:function``; UsageError if there is none."""
     if not all(target.rpartition(":")[::2]):
         raise UsageError(f"{target!r} does not name an agent; write package.module:function or path.py:function")
-    return custom_agent(load_object(target, "agent"), target)
+    module, loaded = load_object(target, "agent")
+    return custom_agent(loaded, target, module)
 
 
 def _is_async(function: Function) -> bool:
@@ -139,23 +150,24 @@ def framework_limit(error: Exception) -> Literal["step_limit", "token_limit"] | 
     return None
 
 
-def load_object(target: str, role: str) -> Any:
-    """Return the object ``package.module:object`` or ``path.py:object``. Raise UsageError, which names its role.
+def load_object(target: str, role: str) -> tuple[ModuleType, Any]:
+    """Return the module and the object ``package.module:object`` or ``path.py:object``; UsageError names its role.
 
     Modules, and relative paths that do not exist below the current folder, are searched on ``sys.path``.
     """
     module_name, _, path = target.rpartition(":")
     label = f"{role} {target!r}"
-    loaded: Any = _file(Path(module_name), label) if module_name.endswith(".py") else _module(module_name, label)
+    module = _file(Path(module_name), label) if module_name.endswith(".py") else _module(module_name, label)
+    loaded: Any = module
     for name in path.split("."):
         if not hasattr(loaded, name):
             public = [member for member in dir(loaded) if not member.startswith("_")]
             raise UsageError(f"{label}: {module_name} has no {name!r}{closest(name, public)}")
         loaded = getattr(loaded, name)
-    return loaded
+    return module, loaded
 
 
-def _module(name: str, label: str) -> Any:
+def _module(name: str, label: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -174,7 +186,7 @@ def _broken(label: str, module: str, error: BaseException) -> UsageError:
     return UsageError(f"{label}: importing {module} failed: {type(error).__name__}: {error}")
 
 
-def _file(path: Path, label: str) -> Any:
+def _file(path: Path, label: str) -> ModuleType:
     """Import the module in a file: as part of its package if that can be imported, or else by itself."""
     file = next((file for base in ("", *sys.path) if (file := Path(base, path).resolve()).is_file()), None)
     if file is None:

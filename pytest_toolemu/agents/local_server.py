@@ -30,6 +30,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pytest_toolemu.agents.adapters import is_error
+from pytest_toolemu.agents.adapters.guard import SERVER
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, UsageError
 from pytest_toolemu.formats.text import compact_json
@@ -373,9 +374,9 @@ def _tool_sessions() -> StreamableHTTPSessionManager:
             signs = (context.request_id, scope[_HANG_UP])
             return CallToolResult.model_validate(await tools.call(signs, params.name, params.arguments or {}))
 
-    # A name that does not tell the agent that its tools are emulated: clients show it to their model.
+    # Clients show the name to their model.
     server = Server(
-        "tools", version="1", on_list_tools=listed, on_call_tool=called, get_tool_input_schema=lambda _: None
+        SERVER[0], version=SERVER[1], on_list_tools=listed, on_call_tool=called, get_tool_input_schema=lambda _: None
     )
     return StreamableHTTPSessionManager(
         server, json_response=True, stateless=True, security_settings=_SECURITY, max_request_body_size=2 * MAX_MESSAGE

@@ -13,7 +13,7 @@ from pydantic import Field
 from pytest_toolemu.analysis.emulation_validity import validity_counts
 from pytest_toolemu.core.case import Case, Edition
 from pytest_toolemu.core.case_vocabulary import Asking, Clue, Metric, RiskType, Score, Severity
-from pytest_toolemu.core.identity import ComponentName, component_name
+from pytest_toolemu.core.identity import ComponentName, component_name, runs_own_code
 from pytest_toolemu.core.messages import AskingStage, ModelCall, Role, Stage
 from pytest_toolemu.core.run import (
     PASSING,
@@ -299,7 +299,7 @@ def summary_of(
         ),
         cascades=cascade_uses(run, prices),
         validity=validity_counts(run),
-        notes=notes_of(run.model_calls),
+        notes=_notes(run),
         source=run.source,
         saved=sum(
             call.reply.usage.total
@@ -326,6 +326,13 @@ def known_score(run: Run, metric: Metric) -> int | None:
     if run.outcome == "broken" or score is None:
         return None
     return None if silent and score >= PASSING else score
+
+
+def _notes(run: Run) -> tuple[RunNote, ...]:
+    notes = notes_of(run.model_calls)
+    if run.steps or run.stop != "final" or not runs_own_code(run.identity.agent):
+        return notes
+    return (*notes, RunNote(kind="no tool called", model=agent_name(run.identity), text="", count=1))
 
 
 def agent_name(parts: Identity) -> str:

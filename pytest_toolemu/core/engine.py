@@ -14,7 +14,7 @@ from pytest_toolemu.core.case import ResolvedCase, edition_of
 from pytest_toolemu.core.case_rules import Trap
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.conclusion import Conclusion, checked_emulator, checked_user, concluding, contained, judge_all
-from pytest_toolemu.core.identity import identity_of
+from pytest_toolemu.core.identity import identity_of, runs_own_code
 from pytest_toolemu.core.messages import Recorder, Role
 from pytest_toolemu.core.run import (
     UNJUDGED,
@@ -29,7 +29,8 @@ from pytest_toolemu.core.run import (
     source_of,
     versions,
 )
-from pytest_toolemu.core.toolbox import Agent, Emulator, SimulatedUser, Task, Toolbox, UsageMeter, printable
+from pytest_toolemu.core.run_notes import NO_CALLS
+from pytest_toolemu.core.toolbox import ACTING, Agent, Emulator, SimulatedUser, Task, Toolbox, UsageMeter, printable
 from pytest_toolemu.errors import AgentStopped
 
 _JUDGED_LATER: Final = "not judged yet; 'toolemu judge' asks the judges"
@@ -50,6 +51,7 @@ async def run_case(
     custom agent reports are counted by ``meter``. ``trajectory`` is that of the spec, which any thread may
     read while the case runs.
     """
+    ACTING.set(None)  # until the agent acts
     edition_of(spec.resolved_case.path)  # raises for a broken dataset file before anything is spent on the run
     started, begun = time(), perf_counter()
     trajectory = trajectory or spec.new_trajectory()
@@ -77,6 +79,7 @@ async def run_case(
 
 def _record(spec: RunSpec, identity: Identity, trajectory: Trajectory, conclusion: Conclusion) -> Run:
     path, ledger = spec.resolved_case.path, trajectory.ledger
+    is_unseen = trajectory.stop == "final" and not trajectory.steps and runs_own_code(identity.agent)
     return Run(
         key=spec.key,
         case_id=spec.resolved_case.case.id,
@@ -98,7 +101,7 @@ def _record(spec: RunSpec, identity: Identity, trajectory: Trajectory, conclusio
         stop_reason=trajectory.stop_reason,
         discarded=tuple(trajectory.discarded),
         agent_log=printable(trajectory.agent_log),
-        agent_warning=trajectory.agent_warning,
+        agent_warning=trajectory.agent_warning or (f"the agent {NO_CALLS}" if is_unseen else ""),
         verdicts=conclusion.verdicts,
         thresholds=spec.required_scores,
         outcome=conclusion.outcome,

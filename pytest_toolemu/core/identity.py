@@ -97,6 +97,11 @@ def own_identity(function: Any, name: str) -> dict[str, Any]:
     return {"kind": "own", "name": name} | ({"source": source} if source else {})
 
 
+def runs_own_code(agent: Mapping[str, Any]) -> bool:
+    """Return whether the agent with this identity could use other tools than the emulated ones."""
+    return agent.get("kind") in ("own", "command", "service")
+
+
 def name_of(component: Any) -> str:
     """Return ``module:function`` of a function, or of the class of a callable object."""
     definition = _definition(component)
@@ -104,9 +109,9 @@ def name_of(component: Any) -> str:
 
 
 def _definition(component: Any) -> Any:
-    """Return what has a name and a file: the function inside a functools.partial, the class of a callable object."""
+    """Return what has a name and a file: the function inside a functools.partial, a module, the class of an object."""
     component = getattr(component, "func", component)
-    return component if hasattr(component, "__qualname__") else type(component)
+    return component if hasattr(component, "__qualname__") or inspect.ismodule(component) else type(component)
 
 
 def _source(definition: Any) -> str:

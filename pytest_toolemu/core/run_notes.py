@@ -14,9 +14,13 @@ from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.settings.model_names import OFFICIAL_URLS
 
-NoteKind = Literal["no structured output", "refused parameters", "fallback", "reported model"]
-"""The schema was part of the prompt, parameters were left out, another model was asked, or a model's reported name."""
+NoteKind = Literal["no structured output", "refused parameters", "fallback", "reported model", "no tool called"]
+"""The schema was part of the prompt, parameters were left out, another model was asked, a model's reported name, or an
+agent that could have used other tools than the emulated ones."""
 
+NO_CALLS: Final = (
+    "called no emulated tool; if it used tools of its own, they were executed for real, and nothing judges them"
+)
 _KINDS: Final[tuple[NoteKind, ...]] = get_args(NoteKind)
 
 NotesOfRuns = Iterable[tuple[str, Iterable["RunNote"]]]
@@ -100,6 +104,8 @@ def _sentence(kind: NoteKind, model: str, text: str, count: int, cases: int) -> 
             f"{model} refuses {text}, so its defaults applied in {requests}; if the values of this session must apply, "
             "use another model or endpoint"
         )
+    if kind == "no tool called":
+        return f"in {counted(count, 'run')}, {model} {NO_CALLS}"
     return f"fallback: {model} {text} for {counted(count, 'answer')} of {counted(cases, 'case')}"
 
 

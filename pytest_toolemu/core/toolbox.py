@@ -111,6 +111,7 @@ class Toolbox:
         self._last_words: dict[str, Utterance] = {}
         self._has_reported_usage = False
         self._context: CallContext | None = None
+        self.kept_tools: set[str] = set()
         # The exception that ended the turn from inside a call. An agent may catch it and continue, so it is kept.
         self.turn_error: BaseException | None = None
         # Set once ``turn_error`` is. An agent that continues anyway is canceled a moment later.
@@ -249,7 +250,11 @@ class Toolbox:
         self._said += 1
         if not self._is_over and self._user is not None and self._said < self.trajectory.turns:
             dialogue.append(said)
-            reply = await self._user(self.trajectory)
+            agent = ACTING.set(None)
+            try:
+                reply = await self._user(self.trajectory)
+            finally:
+                ACTING.reset(agent)
             if reply.kind != "over":
                 dialogue.append(Utterance(step=said.step, by="user", **reply.model_dump()))
                 return reply.text
@@ -272,9 +277,11 @@ class Toolbox:
         call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parse_arguments(arguments))
         started, begun = time(), perf_counter()
         self.trajectory.current_call = call
+        agent = ACTING.set(None)  # an emulator may use tools of frameworks
         try:
             observation = await self._emulator(call, self.trajectory)
         finally:
+            ACTING.reset(agent)
             self.trajectory.current_call = None
         world = self.trajectory.world
         changes = world.take_changes() if world is not None else ()
@@ -364,6 +371,13 @@ class Toolbox:
             )
             self.stop(error)
             raise error
+
+    def keep(self, *names: str) -> None:
+        """Let tools of a framework with these names be executed although they are not emulated.
+
+        For tools that only steer the agent, and for functions that themselves call this toolbox.
+        """
+        self.kept_tools.update(names)
 
     def stop(self, error: BaseException) -> None:
         """End the turn because of an exception; the first one is kept. May be called from any thread.
@@ -463,6 +477,8 @@ class CallContext:
             self._loop.call_soon_threadsafe(function)
 
 
+ACTING: ContextVar[Toolbox | None] = ContextVar("toolemu_acting")
+"""The toolbox of the agent whose code runs here; None in other code of a case, and unset outside cases."""
 _CURRENT: ContextVar[CallContext | None] = ContextVar("toolemu_call_context", default=None)
 
 
@@ -483,6 +499,7 @@ class BlockingToolbox:
         self.quit = toolbox.quit
         self.used = toolbox.used
         self.require_tools = toolbox.require_tools
+        self.keep = toolbox.keep
 
     def call(self, name: str, arguments: Any) -> dict[str, Any]:
         """Call a tool as ``Toolbox.call`` does, without ``await``."""

@@ -13,6 +13,7 @@ from pytest_toolemu.agents.local_server import UNUSED
 from pytest_toolemu.agents.programs.command import MAX_LOG, MAX_OUTPUT, CommandAgent, command_agent
 from pytest_toolemu.core.engine import Limits, RunSpec, run_case
 from pytest_toolemu.core.run import Call, Observation, Run, Trajectory, Verdict
+from pytest_toolemu.core.run_notes import NO_CALLS
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.store import RunStore
 from tests.agents.scene import opened, resolved_case
@@ -83,7 +84,7 @@ def test_a_program_that_never_asks_for_its_tools_gets_a_warning_in_the_record(tm
     assert run("echo Which locker?").agent_warning == UNUSED
     assert run("sh -c 'exec sleep 60'", timeout=0.2).agent_warning == UNUSED, "also if it hangs"
     assert run("false").agent_warning == "", "its error says what is wrong"
-    assert run(f"{sys.executable} -S {tmp_path}/lists.py").agent_warning == ""
+    assert run(f"{sys.executable} -S {tmp_path}/lists.py").agent_warning == f"the agent {NO_CALLS}"
     assert run(f"{sys.executable} -S {tmp_path}/calls.py {{mcp_url}} once").agent_warning == ""
 
 

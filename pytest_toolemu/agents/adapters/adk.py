@@ -55,7 +55,7 @@ def emulated(toolbox: AnyToolbox) -> Any:
             _replace_tools(box, agent.name, llm_request, replacements)
 
         async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
-            if _is_control(tool) or hasattr(tool, "emulates"):
+            if is_control(tool) or hasattr(tool, "emulates"):
                 return None
             # A call that resumes an earlier one, a tool of a workflow, or a name that the model invented.
             if not _is_invented(tool):
@@ -138,7 +138,7 @@ def _replace_tools(toolbox: Toolbox, agent: str, request: Any, replacements: dic
     """Let the request show and reach emulated tools only, besides those that control the agents."""
     from google.genai import types
 
-    control = {name for name, tool in request.tools_dict.items() if _is_control(tool)}
+    control = {name for name, tool in request.tools_dict.items() if is_control(tool)}
     shown = [each for tool in request.config.tools or () for each in _declarations(tool)]
     names = dict.fromkeys([*request.tools_dict, *(name for name, _ in shown)])
     toolbox.require_tools(agent, [name for name in names if name not in control])
@@ -164,7 +164,8 @@ def _declarations(tool: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def _is_control(tool: Any) -> bool:
+def is_control(tool: Any) -> bool:
+    """Return whether a tool only controls which agent acts and how it answers."""
     return getattr(getattr(tool, "func", type(tool)), "__module__", None) in _CONTROL_MODULES
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 from pytest_toolemu.agents.adapters import AnyToolbox, awaitable
 from pytest_toolemu.agents.adapters.langchain import emulated_tool, tool_name, usage
-from pytest_toolemu.core.toolbox import Toolbox
+from pytest_toolemu.core.toolbox import ACTING, Toolbox
 from pytest_toolemu.errors import MissingToolError, UsageError
 
 _ENTRY_POINTS: Final = ("invoke", "ainvoke", "run", "arun")
@@ -62,7 +62,12 @@ class _CaseOfGraph:
     @property
     def variables(self) -> tuple[tuple[ContextVar[Any], Any], ...]:
         """The context variables and their values during the case."""
-        return (_CASE, self), (_TOKEN_COUNTER, usage(self.toolbox)), (_PROVIDER_TOOLS, _provider_tools_check(self))
+        return (
+            (_CASE, self),
+            (ACTING, None),
+            (_TOKEN_COUNTER, usage(self.toolbox)),
+            (_PROVIDER_TOOLS, _provider_tools_check(self)),
+        )
 
     def check_graph(self, graph: Any) -> None:
         """Raise MissingToolError for what is known before a run."""

@@ -109,7 +109,7 @@ def read_python_tools(target: str) -> PublishedToolkit:
     """Import ``module:object`` and return its tools. Raise UsageError if there are none."""
     if not all(target.rpartition(":")[::2]):
         raise UsageError(f"{target!r} does not name tools; write package.module:object or path.py:object")
-    value = load_object(target, "tools")
+    _, value = load_object(target, "tools")
     notes: Notes = {}
     try:
         tools = tuple(published_tools_of(value, notes))

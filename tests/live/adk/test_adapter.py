@@ -333,3 +333,16 @@ def test_what_no_toolkit_has_ends_the_session_and_is_not_executed(agent: Any, me
 )
 def test_tokens_are_counted_for_the_model_of_the_agent(agent: Any, name: str) -> None:
     assert adapter._model_name(agent) == name
+
+
+def test_a_forgotten_real_tool_ends_the_session_before_it_is_executed() -> None:
+    async def forgetful(task: Task, _: Toolbox) -> str:
+        return said(await play(doorman, task))
+
+    with pytest.raises(MissingToolError, match="the tool 'Lockers_Open' of ADK is not emulated"):
+        run(forgetful)
+
+
+def test_an_agent_of_adk_is_run_with_emulated_tools() -> None:
+    record = run(doorman)
+    assert (lockers(record), record.answer) == (["7", "7", "8"], "Opened.")

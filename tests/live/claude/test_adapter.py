@@ -283,3 +283,18 @@ def test_a_new_agent_may_call_all_emulated_tools_and_nothing_else() -> None:
     (options,) = seen
     assert (options.tools, options.allowed_tools, list(options.mcp_servers)) == ([], ["mcp__tools"], ["tools"])
     assert (options.setting_sources, options.strict_mcp_config) == ([], True)
+
+
+def test_a_forgotten_real_tool_ends_the_session_before_claude_code_starts(offered: list[str]) -> None:
+    async def forgetful(task: Task, _: Toolbox) -> str:
+        return str([message async for message in query(prompt=str(task), options=doorman)])
+
+    with pytest.raises(MissingToolError, match="the tool 'mcp__desk__Lockers_Open' of Claude Code is not emulated"):
+        run(forgetful)
+    assert offered == []
+
+
+def test_options_are_run_with_emulated_tools(offered: list[str]) -> None:
+    record = run(doorman)
+    assert (lockers(record), record.answer) == (["7", "7", "8"], "Opened.")
+    assert set(offered) == {"mcp__desk__Lockers_Open"}

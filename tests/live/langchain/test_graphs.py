@@ -354,3 +354,18 @@ def test_a_graph_that_is_not_compiled_is_refused() -> None:
 
 def test_a_toolbox_does_not_outlive_its_case() -> None:
     assert is_freed_after(existing(GRAPHS["create_agent"]))
+
+
+@pytest.mark.parametrize("graph", [GRAPHS["create_agent"], GRAPHS["tool node"]])
+def test_a_forgotten_real_tool_ends_the_session_before_it_is_executed(graph: Any) -> None:
+    async def forgetful(task: Task, _: Toolbox) -> str:
+        return str((await graph.ainvoke({"messages": [("user", str(task))]}))["messages"][-1].text)
+
+    with pytest.raises(MissingToolError, match="the tool 'Lockers_Open' of LangChain is not emulated"):
+        run(forgetful)
+
+
+@pytest.mark.parametrize("graph", [GRAPHS["create_agent"], GRAPHS["tool node"]])
+def test_a_compiled_graph_is_run_with_emulated_tools(graph: Any) -> None:
+    record = run(graph)
+    assert (lockers(record), record.answer) == (["7", "7", "8"], "Opened.")
