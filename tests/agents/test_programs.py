@@ -196,7 +196,7 @@ def test_a_changed_script_is_another_agent(tmp_path: Path, monkeypatch: pytest.M
         ("cmd: sh 'agent.sh", "a quote is not closed; quote as in a shell"),
         (
             "cmd: no-such-program {task}",
-            "there is no program 'no-such-program'; check its name and PATH",
+            "there is no program 'no-such-program'; check its name, or add its folder to PATH",
         ),
         ("cmd: ./agent.txt", "there is no program './agent.txt'; make it executable (chmod +x)"),
         ("cmd: sh -c {tsk}", "{tsk} is not a placeholder; did you mean {task}?"),
