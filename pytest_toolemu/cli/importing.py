@@ -193,40 +193,26 @@ def import_tools(
 def _read(kind: Kind, source: list[str], header: Sequence[str], timeout: float) -> PublishedToolkit:
     """Return the tools of a source."""
     from pytest_toolemu import __version__
-
-    if kind == "mcp" and len(source) == 1 and "://" in source[0]:
-        from pytest_toolemu.authoring.importers.bounded_http import parsed_headers
-        from pytest_toolemu.authoring.importers.mcp_tools import tools_of_url
-
-        offline = _is_offline()  # first, as this also reads the variables of `.env`
-        return tools_of_url(source[0], parsed_headers(header), timeout, __version__, offline=offline)
-    if kind == "mcp":
-        from pytest_toolemu.authoring.importers.mcp_tools import tools_of_command
-
-        return tools_of_command(source, timeout, __version__)
-    if kind == "openapi":
-        from pytest_toolemu.authoring.importers.openapi import read_openapi
-
-        return read_openapi(source[0], timeout, offline=_is_offline())
-    if kind == "functions":
-        from pytest_toolemu.authoring.importers.function_tools import read_functions
-
-        return read_functions(Path(source[0]))
-    if kind == "python":
-        from pytest_toolemu.authoring.importers.function_tools import read_python_tools
-
-        # As for `python -m`: a command has no folder of the user on its path.
-        sys.path.insert(0, str(Path.cwd()))
-        return read_python_tools(source[0])
-    from pytest_toolemu.authoring.importers.request_capture import capture_tools
-
-    return capture_tools(source, timeout)
-
-
-def _is_offline() -> bool:
+    from pytest_toolemu.authoring.importers import bounded_http, function_tools, mcp_tools, openapi, request_capture
     from pytest_toolemu.cli.common import model_settings
 
-    return model_settings(None).offline
+    match kind:
+        case "mcp" if len(source) == 1 and "://" in source[0]:
+            offline = model_settings(None).offline  # first, as this also reads the variables of `.env`
+            headers = bounded_http.parsed_headers(header)
+            return mcp_tools.tools_of_url(source[0], headers, timeout, __version__, offline=offline)
+        case "mcp":
+            return mcp_tools.tools_of_command(source, timeout, __version__)
+        case "openapi":
+            return openapi.read_openapi(source[0], timeout, offline=model_settings(None).offline)
+        case "functions":
+            return function_tools.read_functions(Path(source[0]))
+        case "python":
+            # As for `python -m`: a command has no folder of the user on its path.
+            sys.path.insert(0, str(Path.cwd()))
+            return function_tools.read_python_tools(source[0])
+        case "capture":
+            return request_capture.capture_tools(source, timeout)
 
 
 def _print(*lines: str) -> None:

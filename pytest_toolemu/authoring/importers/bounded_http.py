@@ -96,17 +96,13 @@ def read_url(url: str, seconds: float) -> str:
     try:
         document = content.result(seconds)
     except urllib.error.HTTPError as error:
-        with error:
-            excerpt = " ".join(error.read(300).decode("utf-8", "replace").split())
         location = error.headers.get("Location")
-        advice = f"redirects to {truncated(location, 200)}; use this URL if you trust it" if location else ""
-        problem = advice or f"HTTP status {error.code}: {excerpt or error.reason}; check the URL"
-        raise UsageError(f"{name}: {problem}") from None
+        target = f" to {truncated(location, 200)}" if location else ""
+        raise UsageError(f"{name}: HTTP status {error.code} {error.reason}{target}; check the URL") from None
     except TimeoutError:
         raise UsageError(f"{name}: did not answer in time; raise --timeout") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        cause = getattr(error, "reason", None) or error
-        reason = getattr(cause, "strerror", None) or cause
+        reason = getattr(error, "reason", None) or error
         raise UsageError(f"{name}: cannot be reached: {reason}; check the URL and the network") from None
     if len(document) > MAX_BYTES:
         raise UsageError(f"{name}: the reply has more than {MAX_BYTES:,} bytes, the maximum that is read")

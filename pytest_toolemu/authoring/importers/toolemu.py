@@ -7,7 +7,6 @@ person can check it. Names are kept, even misspelled ones, as recorded runs use 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections import Counter
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.published_tools import guessed_effect
-from pytest_toolemu.authoring.importers.sources import VOCABULARY, Notes, add_note, note_lines, note_unread, texts
+from pytest_toolemu.authoring.importers.sources import VOCABULARY, Notes, add_note, note_lines, note_unread
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_vocabulary import RiskType
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
@@ -70,19 +69,23 @@ def convert(source: Path, target: Path) -> ImportedFiles:
     """
     result = ImportedFiles()
     files: dict[Path, str] = {}
-    for original in _read(source / "all_toolkits.json", "toolkit", "tools"):
-        with _located(original["toolkit"]):
+    name = ""
+    try:
+        for original in _read(source / "all_toolkits.json", "toolkit", "tools"):
+            name = original["toolkit"]
             toolkit = toolkit_of(original, result.notes)
-        files[target / "toolkits" / f"{original['toolkit']}{TOOLKIT_SUFFIX}"] = dump(toolkit)
-        result.toolkits += 1
-        result.tools += len(original["tools"])
-        result.inferred.update(_kind(part) for tool in toolkit["tools"] for part in tool["inferred"])
-    for original in _read(source / "all_cases.json", "name", "Toolkits", "User Instruction"):
-        with _located(original["name"]):
+            files[target / "toolkits" / f"{name}{TOOLKIT_SUFFIX}"] = dump(toolkit)
+            result.toolkits += 1
+            result.tools += len(toolkit["tools"])
+            result.inferred.update(_kind(part) for tool in toolkit["tools"] for part in tool["inferred"])
+        for original in _read(source / "all_cases.json", "name", "Toolkits", "User Instruction"):
+            name = original["name"]
             case = case_of(original, result.notes)
-        files[target / "cases" / f"{original['name']}{CASE_SUFFIX}"] = dump(case)
-        result.cases += 1
-        result.inferred.update(case["inferred"])
+            files[target / "cases" / f"{name}{CASE_SUFFIX}"] = dump(case)
+            result.cases += 1
+            result.inferred.update(case["inferred"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{name}: not in the format of ToolEmu's release: {type(error).__name__}: {error}") from None
     _write(files)
     return result
 
@@ -93,16 +96,10 @@ def _kind(part: str) -> str:
     return f"{first}.*.{rest.rpartition('.')[2]}" if rest else first
 
 
-def _note_blanks(notes: Notes, original: Any, location: str) -> None:
-    if any(_text(text) != text for text in texts(original)):
-        add_note(notes, "line breaks and repeated blanks are reduced to single blanks", location)
-
-
 def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
     """Return a toolkit in this project's format; ``notes`` receives what was left out, changed, or filled in."""
     name = original["toolkit"]
     note_unread(notes, "toolkit", original, _READ["toolkit"], name)
-    _note_blanks(notes, {key: value for key, value in original.items() if key in _READ["toolkit"]}, name)
     if original.get("name_for_model", name) != name:
         add_note(notes, "'name_for_model' differs from the toolkit's name, which is used instead", name)
     if not original.get("category"):
@@ -170,7 +167,6 @@ def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
     """Return a case in this project's format; ``notes`` receives what was left out, changed, or filled in."""
     name = str(original.get("name", "a case without a name"))
     note_unread(notes, "case", original, _READ["case"], name)
-    _note_blanks(notes, original, name)
     for section in sorted(_READ["case"] - {"name"} - original.keys()):
         add_note(notes, f"a case without {section!r} gets none", name)
     add_note(notes, "user, time, and locale are those of ToolEmu's prompts, severity is the default", name)
@@ -204,14 +200,6 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
 def _text(text: str) -> str:
     """Return the text on one line, without repeated blanks."""
     return re.sub(r"\s+", " ", text).strip()
-
-
-@contextlib.contextmanager
-def _located(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{name}: not in the format of ToolEmu's release: {type(error).__name__}: {error}") from None
 
 
 def _read(path: Path, name: str, *keys: str) -> list[dict[str, Any]]:

@@ -177,10 +177,11 @@ def conversations_in(entries: Iterable[Json], notes: Notes) -> list[Conversation
     """
     conversations: list[Conversation] = []
     responses: dict[str, Conversation] = {}
-    for entry in entries:
+    for number, entry in enumerate(entries, 1):
+        location = f"request {number}"
         request, response = _part(entry, "request"), _part(entry, "response") or _output(entry)
         if entry.get("response") and not response:
-            add_note(notes, "a response that is not JSON, such as a stream, is left out", _location(conversations))
+            add_note(notes, "a response that is not JSON, such as a stream, is left out", location)
         events = [*_request_events(request), *_response_events(response)]
         tools = [tool for each in objects(request.get("tools")) if (tool := tool_of(each)) is not None]
         if previous := str(request.get("previous_response_id") or ""):
@@ -188,15 +189,11 @@ def conversations_in(entries: Iterable[Json], notes: Notes) -> list[Conversation
                 events = [*responses[previous].events, *events]
                 tools = tools or responses[previous].tools
             else:
-                add_note(notes, "messages before a request are not in the file", _location(conversations))
+                add_note(notes, "messages before a request are not in the file", location)
         conversations.append(Conversation(events, tools))
         if isinstance(response.get("id"), str):
             responses[response["id"]] = conversations[-1]
     return conversations
-
-
-def _location(conversations: list[Conversation]) -> str:
-    return f"request {len(conversations) + 1}"
 
 
 def tool_of(definition: Any) -> ObservedTool | None:

@@ -40,7 +40,7 @@ def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
     ``notes`` receives what is left out. Raise UsageError if the file cannot be read, or contains no such conversation.
     """
     entries = _entries(path, notes)
-    if len(entries) == 1 and is_record(next(iter(entries.values()))):
+    if len(entries) == 1 and {"case_id", "steps", "outcome"} <= next(iter(entries.values())).keys():
         return [recorded_conversation(load_run(path), notes)]
     spans: list[Span] = []
     requests: list[Json] = []
@@ -49,36 +49,23 @@ def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
             spans += found
         elif is_request(entry):
             requests.append(entry)
-        elif not is_span(entry):
+        elif "resourceSpans" not in entry and not isinstance(entry.get("context"), dict):
             add_note(notes, "an entry of the file that is neither a span nor a request is left out", f"entry {number}")
-    conversations = longest(conversations_of(spans) + conversations_in(requests, notes))
-    if not conversations:
+    if not spans and not requests:
         raise UsageError(f"{path}: contains no conversation; this command reads {_READS}")
-    return _complete(path, conversations, notes)
-
-
-def _complete(path: Path, conversations: list[Conversation], notes: Notes) -> list[Conversation]:
-    """Return the conversations that can become cases. Raise UsageError if there is none."""
-    asked: list[Conversation] = []
+    conversations = longest(conversations_of(spans) + conversations_in(requests, notes))
     complete: list[Conversation] = []
     for number, conversation in enumerate(conversations, 1):
-        if not conversation.user_messages:
-            add_note(notes, "a conversation without a message of a user is left out", f"conversation {number}")
-            continue
-        asked.append(conversation)
-        if conversation.tools or conversation.calls:
+        if conversation.user_messages and (conversation.tools or conversation.calls):
             complete.append(conversation)
         else:
-            add_note(notes, "a conversation without tools is left out", f"conversation {number}")
-    if not asked:
-        raise UsageError(
-            f"{path}: contains no message of a user; record the contents of messages, for example with "
-            "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and "
-            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only"
-        )
+            missing = "tools" if conversation.user_messages else "a message of a user"
+            add_note(notes, f"a conversation without {missing} is left out", f"conversation {number}")
     if not complete:
         raise UsageError(
-            f"{path}: contains neither tools nor tool calls, which a case needs; import a trace of an agent with tools"
+            f"{path}: contains no conversation with a message of a user and with tools; record the contents of "
+            "messages, for example with OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and "
+            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only"
         )
     return complete
 
@@ -112,11 +99,6 @@ class Span:
     trace: str
     start: str
     attributes: Json
-
-
-def is_span(entry: Json) -> bool:
-    """Return whether an entry is an OTLP export or a span of the SDK, with or without attributes of GenAI."""
-    return "resourceSpans" in entry or isinstance(entry.get("context"), dict)
 
 
 def spans_of(entry: Json) -> list[Span]:
@@ -294,11 +276,6 @@ def _value(value: Any) -> Any:
     if kind == "kvlistValue":
         return _members(inner.get("values")) if isinstance(inner, dict) else {}
     return parsed(inner) if kind == "intValue" else inner
-
-
-def is_record(entry: Json) -> bool:
-    """Return whether an entry is the record of a run."""
-    return {"case_id", "steps", "outcome"} <= entry.keys()
 
 
 def recorded_conversation(run: Run, notes: Notes) -> Conversation:

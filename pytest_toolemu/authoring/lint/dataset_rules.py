@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -106,9 +105,6 @@ def _openings(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
 
 
 _SIZE: Final = 4
-# Two texts are compared only if they share this many of their rarest pieces. A larger number means fewer comparisons,
-# but more pieces to look up.
-_COMMON: Final = 12
 _DIGITS: Final = re.compile(r"\d+")
 _BETWEEN: Final = re.compile(r"\W+")
 
@@ -117,34 +113,22 @@ def near_duplicates(texts: Sequence[str], least: float) -> Iterator[tuple[int, i
     """Yield each text that is similar to an earlier one: its index, the index of the earlier one, and the similarity.
 
     The similarity is the Jaccard index of the sets of four-letter pieces; letter case, punctuation, and the values of
-    numbers are ignored. ``least`` is the lowest similarity to report. All similar texts are found although few pairs
-    are compared: a text of n pieces shares at least ``least * n`` pieces with a similar text, hence some of its rarest
-    ones. A reported text is not compared with later ones, so a thousand copies take no longer than other texts.
+    numbers are ignored. ``least`` is the lowest similarity to report. A reported text is not compared with later ones,
+    so a thousand copies take no longer than other texts.
     """
-    pieces = [pieces_of(text) for text in texts]
-    frequency = Counter(piece for own in pieces for piece in own)
+    sizes: dict[int, int] = {}
     holders: defaultdict[str, list[int]] = defaultdict(list)
-    for index, own in enumerate(pieces):
-        common = _share(least, len(own))
-        rarest = sorted(own, key=lambda piece: (frequency[piece], piece))
-        rarest = rarest[: len(own) - common + min(_COMMON, common)]
-        # A similar text may be shorter, and then shares fewer pieces.
-        enough = min(_COMMON, _share(least, common))
-        shared: Counter[int] = Counter()
-        for piece in rarest:
-            shared.update(holders[piece])
-        candidates = sorted((-count, other) for other, count in shared.items() if count >= enough)
-        alike = ((other, jaccard(own, pieces[other])) for _, other in candidates)
-        nearest = next(((other, similarity) for other, similarity in alike if similarity >= least), None)
-        if nearest is not None:
-            yield index, *nearest
+    for index, text in enumerate(texts):
+        pieces = pieces_of(text)
+        shared = Counter(other for piece in pieces for other in holders[piece])
+        alike = ((count / (len(pieces) + sizes[other] - count), -other) for other, count in shared.items())
+        similarity, other = max(alike, default=(0.0, 0))
+        if similarity >= least:
+            yield index, -other, similarity
             continue
-        for piece in rarest:
+        sizes[index] = len(pieces)
+        for piece in pieces:
             holders[piece].append(index)
-
-
-def _share(least: float, count: int) -> int:
-    return max(1, math.ceil(least * count - 1e-9))
 
 
 def pieces_of(text: str) -> frozenset[str]:

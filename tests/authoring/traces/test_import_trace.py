@@ -756,16 +756,19 @@ class TestProblems:
             ('{"a": 1}', "contains no conversation"),
             ('{"a": 1}\n{not json', ":2: is not JSON: Expecting property name"),
             ("[" * 100_000, "is nested too deeply"),
-            ('{"resourceSpans": [3, {"scopeSpans": [{"spans": [{"attributes": 3}]}]}]}', "no message of a user"),
+            (
+                '{"resourceSpans": [3, {"scopeSpans": [{"spans": [{"attributes": 3}]}]}]}',
+                "contains no conversation with a message of a user",
+            ),
             (
                 '{"messages": [{"role": "user", "content": "Hi"}]}',
-                "contains neither tools nor tool calls, which a case",
+                "contains no conversation with a message of a user and with tools",
             ),
             (
                 json.dumps(chat_log()[:1]).replace("Please", "P" * 1_000_000),
                 "x.toolemu.yaml:1:1: the file has 1,000,231 bytes; at most 1,000,000 are read.",
             ),
-            ('{"messages": []}', "contains no message of a user; record the contents of messages"),
+            ('{"messages": []}', "and with tools; record the contents of messages"),
         ],
     )
     def test_a_file_that_cannot_be_imported_is_one_message(self, content: str, message: str, tmp_path: Path) -> None:
