@@ -59,7 +59,8 @@ def _folder_name(text: str) -> str:
     return text
 
 
-def _path_text(text: str) -> str:
+def path_text(text: str) -> str:
+    """Return text that can be a path; ValueError for anything else."""
     parts = re.split(r"[/\\]", text)
     too_long = len(text) > _MAX_PATH or any(len(part.encode("utf-8", "replace")) > _MAX_NAME for part in parts)
     if "\0" in text or too_long:
@@ -71,4 +72,4 @@ CaseId = Annotated[str, AfterValidator(_case_id)]
 RunKey = Annotated[str, _matching(r"[0-9A-Za-z]{12,128}", "not the key of a run, which is a hash")]
 ContentHash = Annotated[str, _matching(r"[0-9a-f]{64}", "not a SHA-256 hash, which has 64 hexadecimal digits")]
 FolderName = Annotated[str, AfterValidator(_folder_name)]
-PathText = Annotated[str, AfterValidator(_path_text)]
+PathText = Annotated[str, AfterValidator(path_text)]

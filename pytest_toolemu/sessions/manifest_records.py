@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pytest_toolemu.analysis.run_summary import Slices
 from pytest_toolemu.core.case import Edition
 from pytest_toolemu.core.messages import Message, ModelCall, Role
 from pytest_toolemu.core.run_notes import RunNote, notes_of
-from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText
+from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText, path_text
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, PriceList
@@ -25,7 +25,6 @@ Count = Annotated[int, Field(ge=0, le=10**15)]
 _MANY: Final = frozenset(option.name for option in OPTIONS if option.many)
 _PATHS: Final = frozenset({"prices", "calibration", "gate"})
 _SHARD: Final = re.compile(r"[1-9]\d{0,5}/[1-9]\d{0,5}")
-_PATH: Final = TypeAdapter(PathText | None)
 
 
 class ServerRecord(Record):
@@ -143,15 +142,12 @@ class Manifest(Record):
     @classmethod
     def _kinds(cls, settings: dict[str, tuple[SettingValue, str]]) -> dict[str, tuple[SettingValue, str]]:
         for name, (value, _) in settings.items():
-            if name in _MANY and not isinstance(value, tuple):
-                raise ValueError(f"the setting {name!r} is a list of text")
-            if name not in _MANY and isinstance(value, tuple):
-                raise ValueError(f"the setting {name!r} is a single value")
-            if name in _PATHS:
-                for text in value if isinstance(value, tuple) else (value,):
-                    # A gate may also be an expression, which may be longer than the name of a file.
-                    if name != "gate" or is_gate_file(str(text)):
-                        _check_path(name, text)
+            if isinstance(value, tuple) != (name in _MANY):
+                raise ValueError(f"the setting {name!r} is {'a list of text' if name in _MANY else 'a single value'}")
+            for text in value if isinstance(value, tuple) else (value,):
+                # A gate may also be an expression, which may be longer than the name of a file.
+                if name in _PATHS and text is not None and (name != "gate" or is_gate_file(str(text))):
+                    path_text(str(text))
             if name == "shard" and value is not None and not _SHARD.fullmatch(str(value)):
                 raise ValueError(f"the setting 'shard' is INDEX/COUNT, not {value!r}")
         return settings
@@ -173,13 +169,6 @@ class ShardManifest(Record):
         if self.shard > self.count:
             raise ValueError(f"shard {self.shard} does not exist, as there are {self.count}")
         return self
-
-
-def _check_path(name: str, value: object) -> None:
-    try:
-        _PATH.validate_python(value)
-    except ValidationError:
-        raise ValueError(f"the setting {name!r} does not name a file") from None
 
 
 # Settings that change runs or select other cases. They choose the session to resume; run keys decide on each run.

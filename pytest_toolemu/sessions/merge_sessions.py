@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
@@ -49,11 +49,6 @@ _SHARED_BY_SHARDS: Final = {
     "durations": "durations that assign cases to shards",
 }
 _SHARDS_SHOWN: Final = 20
-# Fields in which two records of the same attempt may differ: who resumed it, which thresholds decided it since, and
-# what a resumed session updates of the case.
-_PROVENANCE: Final = {
-    "source", "resumed_from", "recording", "thresholds", "outcome", "reasons", "case", "toolkits", "dataset",
-}  # fmt: skip
 # What a merge writes into its folder, and the reports that are made of it.
 _MERGED_FILES: Final = (RUNS, PARTS, MANIFEST, DURATIONS, f"{REPORT}.*")
 
@@ -240,17 +235,11 @@ def _choose(paths: Sequence[Path]) -> tuple[Path, str]:
         key=lambda pair: (pair[0].outcome == "broken", pair[0].started, str(pair[1])),
     )
     first, path = runs[0]
-    others = [
-        f"{run.outcome} in {at.parent}"
-        for run, at in runs
-        if run.outcome != "broken" and _attempt(run) != _attempt(first)
-    ]
+    # Records of the same attempt have the same start, whichever session resumed it.
+    again = (pair for pair in runs if pair[0].outcome != "broken" and pair[0].started != first.started)
+    others = [f"{run.outcome} in {at.parent}" for run, at in again]
     note = f"{path.name}: run more than once: {first.outcome} in {path.parent}, which is kept, and {', '.join(others)}"
     return path, note if others else ""
-
-
-def _attempt(run: Run) -> dict[str, Any]:
-    return run.model_dump(mode="json", exclude=_PROVENANCE)
 
 
 def _prices(folders: Sequence[Path]) -> tuple[Prices, str]:
@@ -311,47 +300,36 @@ def _manifest(inputs: Sequence[MergeInput], into: Path, runs: Sequence[RunSummar
 
 
 def _write(into: Path, files: Mapping[str, Path], manifest: Manifest, runs: Iterable[RunSummary]) -> None:
-    """Write the folder, whole or not at all. Files are linked if possible, as they are only ever replaced."""
+    """Write the folder, whole or not at all: next to the former one, which it replaces but for its reports.
+
+    Files are linked if possible, as they are only ever replaced.
+    """
     # Mean seconds of a run of each case, by which the next session is divided evenly.
     seconds: dict[str, list[float]] = {}
     for run in runs:
         seconds.setdefault(run.case, []).append(run.seconds)
     durations = {case: round(fmean(seconds[case]), 3) for case in sorted(seconds)}
-
-    def fill(folder: Path) -> None:
-        for name, path in files.items():
-            if "/" in name:
-                make_subfolder(folder, PARTS)
-            try:
-                (folder / name).hardlink_to(path.resolve())
-            except OSError:  # on another disk, or without support for links
-                shutil.copyfile(path, folder / name)
-        write_atomically(folder / DURATIONS, json.dumps(durations, indent=1) + "\n")
-        RunStore(folder).put_manifest(manifest)
-
-    # As private as the most private of the sessions.
-    private = any(map(is_private, {path.parent for name, path in files.items() if "/" not in name}))
-    try:
-        _replace_folder(into, fill, private=private)
-    except OSError as error:
-        raise UsageError(f"--into: {into} cannot be written: {error.strerror}; name another folder") from None
-
-
-def _replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -> None:
-    """Write the new content next to the folder with ``fill``, then replace the folder: whole or not at all.
-
-    Reports in the former folder are kept.
-    """
     mark = secrets.token_hex(4)
     new, former = into.with_name(f".toolemu-{mark}.tmp"), into.with_name(f".toolemu-{mark}.old.tmp")
     try:
-        make_folder(new, private=private)
-        fill(new)
+        # As private as the most private of the sessions.
+        make_folder(new, private=any(map(is_private, {path.parent for name, path in files.items() if "/" not in name})))
+        for name, path in files.items():
+            if "/" in name:
+                make_subfolder(new, PARTS)
+            try:
+                (new / name).hardlink_to(path.resolve())
+            except OSError:  # on another disk, or without support for links
+                shutil.copyfile(path, new / name)
+        write_atomically(new / DURATIONS, json.dumps(durations, indent=1) + "\n")
+        RunStore(new).put_manifest(manifest)
         if into.exists():
             into.rename(former)
         new.rename(into)
         for report in former.glob(f"{REPORT}.*"):
             report.rename(into / report.name)
         shutil.rmtree(former, ignore_errors=True)
+    except OSError as error:
+        raise UsageError(f"--into: {into} cannot be written: {error.strerror}; name another folder") from None
     finally:
         shutil.rmtree(new, ignore_errors=True)

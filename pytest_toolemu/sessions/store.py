@@ -98,11 +98,11 @@ class RunStore:
 
     def put_manifest(self, manifest: Manifest) -> None:
         """Write settings, versions, and everything else that describes the session as a whole."""
-        self._write(self.folder / MANIFEST, manifest.model_dump(mode="json", exclude_unset=True))
+        self.write(MANIFEST, manifest.model_dump(mode="json", exclude_unset=True))
 
     def put_shard_manifest(self, manifest: ShardManifest) -> None:
         """Write what the shard is to run."""
-        self._write(self.folder / SHARD_MANIFEST, manifest.model_dump(mode="json"))
+        self.write(SHARD_MANIFEST, manifest.model_dump(mode="json"))
 
     def shard_manifest(self) -> ShardManifest | None:
         """Return what ``put_shard_manifest`` wrote; None for a session that is not a shard.
@@ -113,15 +113,11 @@ class RunStore:
 
     def put_world_builds(self, builds: WorldBuilds) -> None:
         """Write what the session did to build worlds."""
-        self._write(self.folder / WORLD_BUILDS, builds.model_dump(mode="json"))
+        self.write(WORLD_BUILDS, builds.model_dump(mode="json"))
 
     def world_builds(self) -> WorldBuilds | None:
         """Return what ``put_world_builds`` wrote; None if the session built no worlds. Raise UsageError."""
         return self._read(WORLD_BUILDS, WorldBuilds, "the worlds of a session")
-
-    def put_recordings(self, content: dict[str, Any]) -> None:
-        """Write how the session used its cassettes."""
-        self._write(self.folder / "recordings.json", content)
 
     def manifest(self) -> Manifest:
         """Return what ``put_manifest`` wrote; empty if the session has no manifest.
@@ -145,8 +141,9 @@ class RunStore:
         except FileNotFoundError:
             return None
 
-    def _write(self, path: Path, content: dict[str, Any]) -> None:
-        write_atomically(path, json_text_of(content) + "\n")
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """Write a file about the session as a whole, such as how it used its cassettes."""
+        write_atomically(self.folder / name, json_text_of(content) + "\n")
 
 
 def _holds(path: Path, content: bytes) -> bool:
@@ -370,23 +367,6 @@ def prices_of(folder: Path) -> Prices:
 def manifest_of(folder: Path) -> Manifest:
     """Return a session's manifest; empty if it has none. UsageError if it cannot be read."""
     return RunStore(folder).manifest()
-
-
-def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str, list[str]], Path]:
-    """Return the sessions' values of these settings, and the folder that their paths are relative to.
-
-    UsageError if the sessions differ, or if a manifest cannot be read.
-    """
-    keys = tuple(names)
-    sessions: list[tuple[dict[str, list[str]], str]] = []
-    for folder in folders:
-        manifest = manifest_of(folder)
-        values = {name: list(manifest.list_setting(name)) for name in keys}
-        sessions.append((values, manifest.rootdir))
-    if any(values != sessions[0][0] for values, _ in sessions):
-        raise UsageError("the sessions had different gates or calibrations; name the gate with --gate")
-    root = Path(sessions[0][1])
-    return sessions[0][0], root if root.is_dir() else Path()
 
 
 def sessions_below(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from pytest_toolemu.formats.identifiers import file_stem
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, PlannedItem
 from pytest_toolemu.sessions.shard_assignment import absent, gaps
-from pytest_toolemu.sessions.store import RUNS, item_hash, item_hash_of, item_mark, manifest_of, mark_of, settings_of
+from pytest_toolemu.sessions.store import RUNS, item_hash, item_hash_of, item_mark, manifest_of, mark_of
 from pytest_toolemu.settings.model_names import cascade_names
 from pytest_toolemu.settings.option import is_gate_file
 from pytest_toolemu.settings.option_table import OPTIONS, Settings, SettingValue
@@ -55,8 +55,12 @@ def decide_stored(
         raise UsageError(f"not the whole session: {'; '.join(missing_shards)}; {remedy}")
     root = Path()
     if not gates:
-        settings, root = settings_of(folders, ("gate", "calibration"))
-        gates, calibration = settings["gate"], calibration or [root / name for name in settings["calibration"]]
+        used = {(manifest.list_setting("gate"), manifest.list_setting("calibration")) for manifest in manifests}
+        if len(used) > 1:
+            raise UsageError("the sessions had different gates or calibrations; name the gate with --gate")
+        ((gates, names),) = used
+        root = folder if (folder := Path(manifests[0].rootdir)).is_dir() else root
+        calibration = calibration or [root / name for name in names]
     stored, calibrations = stored_runs(), read_calibrations(calibration)
     complete = [manifest for manifest in manifests if manifest.is_plan_complete]
     missing = missing_runs(folders, complete, (run.agent for run in stored))

@@ -54,7 +54,7 @@ def complete_manifest(session: ToolemuSession) -> None:
         write_manifest(session)
     if (report := session.cassette_report()) is not None:
         with contextlib.suppress(OSError):
-            session.store.put_recordings(report.as_json())
+            session.store.write("recordings.json", report.as_json())
 
 
 def builder_cost(session: ToolemuSession) -> dict[Role, Cost]:
