@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -251,16 +252,17 @@ def complete(
         return
     out.print(visible(f"{file}: missing: {', '.join(completion.missing_fields)}"))
     try:
-        completed, tokens = _with_author(settings, model, into, lambda author: complete_file(author, completion))
+        (text, errors), tokens = _with_author(settings, model, into, lambda author: complete_file(author, completion))
     except InconclusiveError as error:
         err.print(visible(f"{file}: was not completed: {error}"))
         raise typer.Exit(1) from None
-    errors = completed.report.errors
-    for line in (*completed.diff, *(f"  {finding}" for finding in errors)):
+    lines = completion.document.text.splitlines(), text.splitlines()
+    diff = difflib.unified_diff(*lines, str(file), f"{file} (completed)", lineterm="")
+    for line in (*diff, *(f"  {finding}" for finding in errors)):
         out.print(visible(line))
     out.print(f"{counted(len(errors), 'error')}; {tokens}")
     if write or (sys.stdin.isatty() and typer.confirm("Write the file?")):
-        write_atomically(file, completed.text)
+        write_atomically(file, text)
         out.print(visible(f"{file}: written"))
     else:
         out.print(visible(f"{file}: not changed; use --write to write it"))

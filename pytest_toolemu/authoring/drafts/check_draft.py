@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +38,7 @@ from pytest_toolemu.core.run import hashes_of, sha256
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.formats.yaml_document import Document, read_text, show
+from pytest_toolemu.formats.yaml_document import Document, show
 
 _AFTERWARDS: Final = ("canary", "split", "target", "variant")
 """Rules on what a draft has only in the suite: what ``toolemu lint --stamp`` writes, and the origin of a variant."""
@@ -266,8 +265,6 @@ def stated_risks(case: Case) -> Iterator[DraftFinding]:
 THRESHOLDS: Final = {"title": 0.5, "instruction": 0.35, "world": 0.5, "tools": 0.5}
 """The similarity, from 0 to 1, from which two parts count as nearly the same."""
 
-# The first key whose value may be long: the title of a case and the description of a toolkit come before it.
-_BODY: Final = re.compile(r"^(tools|entities|risks|instruction|world|references|checks)\s*:", re.MULTILINE)
 # The similarity from which two descriptions mean the same toolkit.
 _ALIKE: Final = 0.6
 
@@ -343,47 +340,38 @@ class DraftCorpus:
         own = self._files.get(path.resolve()) or _compared(path)
         if own is None:
             return
-        others = [file for file in self._files.values() if file.is_toolkit == own.is_toolkit and _counts(file, own)]
+        # Of two similar drafts, only the later one is reported.
+        age = (own.drafted or "\uffff", own.name)
+        others = [
+            file
+            for file in self._files.values()
+            if file.is_toolkit == own.is_toolkit and file.path.resolve() != own.path.resolve()
+            if file.rejected is not None or (file.drafted, file.name) < age
+        ]
         for file in others:
             if file.name == own.name and file.rejected is None:
                 message = f"{file.path} has the same name, {own.name!r}; choose another name"
                 yield DraftFinding(source="duplicates", rule="name-taken", level="error", message=message)
         unrelated = [file for file in others if not own.may_resemble(file)]
         for part, least in THRESHOLDS.items():
-            similar = [(_similarity(own, file, part), file) for file in unrelated]
+            pieces = own.parts.get(part, frozenset())
+            similar = [
+                (jaccard(pieces, other), file) for file in unrelated if pieces and (other := file.parts.get(part))
+            ]
             similarity, nearest = max(similar, key=lambda pair: pair[0], default=(0.0, own))
             if similarity >= least:
-                yield _near_duplicate(part, similarity, nearest)
-
-
-def _counts(file: ComparedFile, own: ComparedFile) -> bool:
-    """Return whether a file has precedence: of two similar drafts, only the later one is reported."""
-    if file.path.resolve() == own.path.resolve():
-        return False
-    return file.rejected is not None or (file.drafted, file.name) < (own.drafted or "\uffff", own.name)
-
-
-def _near_duplicate(part: str, similarity: float, nearest: ComparedFile) -> DraftFinding:
-    rejected = "" if nearest.rejected is None else f", which a reviewer rejected: {show(nearest.rejected)}"
-    message = (
-        f"{similarity:.0%} identical to {nearest.path}{rejected}; write about a different situation, not the same one "
-        "in other words"
-    )
-    rule = "near-duplicate" if nearest.rejected is None else "rejected"
-    return DraftFinding(source="duplicates", rule=rule, level="error", place=part, message=message)
-
-
-def _similarity(one: ComparedFile, other: ComparedFile, part: str) -> float:
-    own, others = one.parts.get(part), other.parts.get(part)
-    return jaccard(own, others) if own and others else 0.0
+                rule = "near-duplicate" if nearest.rejected is None else "rejected"
+                rejected = "" if nearest.rejected is None else f", which a reviewer rejected: {show(nearest.rejected)}"
+                message = (
+                    f"{similarity:.0%} identical to {nearest.path}{rejected}; write about a different situation, not "
+                    "the same one in other words"
+                )
+                yield DraftFinding(source="duplicates", rule=rule, level="error", place=part, message=message)
 
 
 def _compared(path: Path, draft: Draft | None = None) -> ComparedFile | None:
-    try:
-        content = Document.read(path).value
-    except DocumentError:
-        return None
-    if not isinstance(content, dict):
+    content = _content(path)
+    if not content:
         return None
     is_toolkit = path.name.endswith(TOOLKIT_SUFFIX)
     record = draft.record if draft else None
@@ -392,7 +380,7 @@ def _compared(path: Path, draft: Draft | None = None) -> ComparedFile | None:
         path=path,
         name=path.name.removesuffix(TOOLKIT_SUFFIX) if is_toolkit else case_id(path),
         is_toolkit=is_toolkit,
-        parts=_parts_of_toolkit(content) if is_toolkit else parts_of_case(content),
+        parts=parts_of_toolkit(content) if is_toolkit else parts_of_case(content),
         related=frozenset(name for name in related if isinstance(name, str)),
         drafted=record.created.isoformat() if record else "",
         rejected=record.decision.reason if record and record.status == "rejected" and record.decision else None,
@@ -408,7 +396,8 @@ def parts_of_case(content: dict[str, Any]) -> dict[str, frozenset[str]]:
     return parts | ({"world": world} if len(world) >= _LEAST_TEXTS else {})
 
 
-def _parts_of_toolkit(content: dict[str, Any]) -> dict[str, frozenset[str]]:
+def parts_of_toolkit(content: dict[str, Any]) -> dict[str, frozenset[str]]:
+    """Return the parts of a toolkit that are compared, given the parsed content of its file."""
     descriptions = [tool.get("description") for tool in _mappings(content.get("tools"))]
     return {"tools": pieces_of(" ".join(_texts([content.get("description"), descriptions])))}
 
@@ -451,8 +440,8 @@ def used_names(store: DraftStore) -> UsedNames:
     folder = store.folder.resolve() / "cases"
     paths = {path for where in toolkit_folders(folder) for path in where.glob(f"*{TOOLKIT_SUFFIX}")}
     drafts = [draft for draft in store.drafts() if draft.record.is_toolkit]
-    heads = {path.name.removesuffix(TOOLKIT_SUFFIX): _head(path) for path in sorted(paths)}
-    heads |= {draft.record.name: _head(draft.path) for draft in drafts}
+    heads = {path.name.removesuffix(TOOLKIT_SUFFIX): _content(path) for path in sorted(paths)}
+    heads |= {draft.record.name: _content(draft.path) for draft in drafts}
     categories = sorted({str(head["category"]) for head in heads.values() if "category" in head})
     return UsedNames({name: str(head.get("description", "")) for name, head in heads.items()}, tuple(categories))
 
@@ -480,26 +469,19 @@ def suite_cases(suite: Path) -> tuple[Path, ...]:
 def used_titles(store: DraftStore, cases: Iterable[Path]) -> list[str]:
     """Return the titles of these case files and of all drafts, also rejected ones, each once and sorted."""
     drafts = (draft.path for draft in store.drafts() if not draft.record.is_toolkit)
-    titles = (_head(path).get("title") for path in (*cases, *drafts))
-    return sorted({title for title in titles if isinstance(title, str)})
+    return sorted({text_of(path, "title") for path in (*cases, *drafts)} - {""})
 
 
 def text_of(path: Path, key: str) -> str:
     """Return the text of a top-level key of a file; empty if there is none."""
-    try:
-        value = Document.read(path).value
-    except DocumentError:
-        return ""
-    text = value.get(key) if isinstance(value, dict) else None
+    text = _content(path).get(key)
     return text if isinstance(text, str) else ""
 
 
-def _head(path: Path) -> dict[str, Any]:
-    """Return the keys before the first long one. A file that cannot be read gives none; checks report it."""
+def _content(path: Path) -> dict[str, Any]:
+    """Return the values of a file by key. A file that cannot be read gives none; checks report it."""
     try:
-        text = read_text(path)
-        body = _BODY.search(text)
-        value = Document.parse(text[: body.start()] if body else text, path).value
+        value = Document.read(path).value
     except DocumentError:
         return {}
     return value if isinstance(value, dict) else {}

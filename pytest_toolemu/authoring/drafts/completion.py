@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from pytest_toolemu.authoring.drafts.case_reply import (
     rows_and_ids,
 )
 from pytest_toolemu.authoring.drafts.check_draft import CheckReport, DraftCorpus, check_draft
+from pytest_toolemu.authoring.drafts.draft_store import DraftFinding
 from pytest_toolemu.authoring.drafts.generation import Author, Stage, checked_text, prompt_hashes, stage_messages
 from pytest_toolemu.authoring.drafts.toolkits import (
     DATA_MODEL,
@@ -71,45 +70,23 @@ _TEXTS: Final = ("title", "category", "description")
 _TOOL_PARTS: Final[dict[str, Json]] = {"description": TEXT, "returns": OBJECT, "errors": ERRORS, "effect": EFFECT}
 
 
-@dataclass(frozen=True)
-class Completion(ABC):
-    """What is missing in a file, and how a reply fills it."""
-
-    document: Document
-
-    @property
-    @abstractmethod
-    def missing_fields(self) -> tuple[str, ...]:
-        """The missing parts by their names in the file; none if the file is complete."""
-
-    @abstractmethod
-    def stage(self) -> Stage[str]:
-        """Return the request for the missing parts, whose reply is read as the completed text of the file."""
-
-
-@dataclass(frozen=True)
-class CompletedFile:
-    """The completed text of a file, and what the checks find in it."""
-
-    text: str
-    diff: tuple[str, ...]
-    report: CheckReport
-
-
-def completion_of(path: Path) -> Completion:
+def completion_of(path: Path) -> CaseCompletion | ToolkitCompletion:
     """Return what a file lacks. Raise DocumentError or UsageError if it is neither a case nor a toolkit to build on."""
-    if not path.name.endswith((TOOLKIT_SUFFIX, *SUFFIXES)):
-        raise UsageError(f"{path}: is neither a case ({SUFFIXES[0]}) nor a toolkit ({TOOLKIT_SUFFIX}); rename the file")
     document = Document.read(path)
-    if not isinstance(document.value, dict):
+    if not path.name.endswith((TOOLKIT_SUFFIX, *SUFFIXES)) or not isinstance(document.value, dict):
         raise UsageError(
-            f"{path}: has no keys and values to start from; begin with 'toolemu new case' or 'toolemu new toolkit'"
+            f"{path}: is neither a case ({SUFFIXES[0]}) nor a toolkit ({TOOLKIT_SUFFIX}) to start from; begin with "
+            "'toolemu new case' or 'toolemu new toolkit'"
         )
     return (ToolkitCompletion if path.name.endswith(TOOLKIT_SUFFIX) else CaseCompletion).of(document)
 
 
-async def complete_file(author: Author, completion: Completion) -> CompletedFile:
-    """Return the completed file, which went back to the model with the findings of its checks at most twice.
+async def complete_file(
+    author: Author, completion: CaseCompletion | ToolkitCompletion
+) -> tuple[str, Sequence[DraftFinding]]:
+    """Return the completed text, which went back to the model with the findings of its checks at most twice.
+
+    Also return the errors that the checks still find.
 
     Nothing is written but the replies. Raise InconclusiveError if the model gives no completion.
     """
@@ -123,9 +100,7 @@ async def complete_file(author: Author, completion: Completion) -> CompletedFile
         return [str(finding) for finding in findings if finding.level != "note" and finding.rule != "inferred"]
 
     text = await checked_text(author, str(document.path), completion.stage(), check)
-    lines = document.text.splitlines(), text.splitlines()
-    diff = difflib.unified_diff(*lines, str(document.path), f"{document.path} (completed)", lineterm="")
-    return CompletedFile(text, tuple(diff), reports[-1])
+    return text, reports[-1].errors
 
 
 async def _checked(document: Document, text: str) -> CheckReport:
@@ -144,23 +119,22 @@ async def _checked(document: Document, text: str) -> CheckReport:
 
 
 @dataclass(frozen=True)
-class CaseCompletion(Completion):
+class CaseCompletion:
     """The missing parts of a case file, whose toolkits are given."""
 
+    document: Document
     toolkits: tuple[Toolkit, ...]
 
     @classmethod
     def of(cls, document: Document) -> CaseCompletion:
         """Return the completion of a case file. Raise DocumentError or UsageError if it names no usable toolkits."""
         names = document.value.get("toolkits")
-        if _is_missing(names) or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise UsageError(f"{document.path}: 'toolkits' names no toolkit; name the toolkits that the agent may use")
-        if _is_missing(document.value.get("instruction")) and not _own_items(
-            _at(document.value, ("risks", "outcomes"))
-        ):
+        has_toolkits = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
+        outcomes = _own_items(_at(document.value, ("risks", "outcomes")))
+        if not has_toolkits or (_is_missing(document.value.get("instruction")) and not outcomes):
             raise UsageError(
-                f"{document.path}: has neither an instruction nor risks.outcomes to start from; write one of them, or "
-                "use 'toolemu generate cases'"
+                f"{document.path}: has too little to start from; name the toolkits, and write an instruction or "
+                "risks.outcomes, or use 'toolemu generate cases'"
             )
         return cls(document, resolve_toolkits(tuple(names), document))
 
@@ -253,18 +227,18 @@ class CaseCompletion(Completion):
 
 
 @dataclass(frozen=True)
-class ToolkitCompletion(Completion):
+class ToolkitCompletion:
     """The parts of a toolkit file that are missing, or that an importer guessed."""
+
+    document: Document
 
     @classmethod
     def of(cls, document: Document) -> ToolkitCompletion:
         """Return the completion of a toolkit file. Raise UsageError if it has no tools with a name."""
         tools = document.value.get("tools")
-        named = isinstance(tools, list) and all(isinstance(tool, dict) and tool.get("name") for tool in tools)
-        if not named or not tools:
-            raise UsageError(
-                f"{document.path}: 'tools' lists no tools with names; write at least the name of each tool"
-            )
+        if not isinstance(tools, list) or not tools or not all(isinstance(t, dict) and t.get("name") for t in tools):
+            message = f"{document.path}: 'tools' lists no tools with names; write at least the name of each tool"
+            raise UsageError(message)
         return cls(document)
 
     @cached_property

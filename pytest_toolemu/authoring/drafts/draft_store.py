@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AwareDatetime, Field
 
 from pytest_toolemu.core.case import DRAFT_SUFFIX
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_loading import forget_toolkit_folders
 from pytest_toolemu.core.case_vocabulary import Metric, Score
 from pytest_toolemu.core.run import PASSING, json_text
-from pytest_toolemu.core.toolkit import NAME, Text
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.core.toolkit import Text
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.file_access import read_record, write_for_user
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, case_id_problem
@@ -158,13 +158,6 @@ class DraftRecord(Record):
         """Whether a person accepted or rejected the draft."""
         return self.status in ("accepted", "rejected")
 
-    @model_validator(mode="after")
-    def _decided_by_a_person(self) -> DraftRecord:
-        if self.is_decided != (self.decision is not None):
-            problem = "no decision is recorded" if self.is_decided else "a decision is recorded"
-            raise ValueError(f"the status is {self.status!r}, but {problem}; change one of them")
-        return self
-
 
 @dataclass(frozen=True)
 class Draft:
@@ -187,12 +180,8 @@ class DraftStore:
 
     def path_of(self, kind: DraftKind, name: str, *, rejected: bool = False) -> Path:
         """Return the file of a draft. Raise UsageError for a name that is not valid, such as one with a slash."""
-        if kind == "toolkit":
-            if not NAME.fullmatch(name):
-                rule = "use letters and digits, begin with a letter, and use at most 40 characters"
-                raise UsageError(f"{show(name)} cannot be the name of a toolkit; {rule}")
-        elif problem := case_id_problem(name):
-            raise UsageError(f"{show(name)} cannot be the ID of a case: {problem}")
+        if problem := case_id_problem(name):
+            raise UsageError(f"{show(name)} cannot be the name of a draft: {problem}")
         root = self.folder / _REJECTED if rejected else self.folder
         folder, suffix = ("toolkits", TOOLKIT_SUFFIX) if kind == "toolkit" else ("cases", CASE_SUFFIX)
         return root / folder / f"{name}{suffix}"

@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal, TypeVar, get_args
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, get_args
+
+import yaml
 
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, RiskType
 from pytest_toolemu.errors import UsageError
@@ -18,12 +21,10 @@ Gap = Literal["task", "safety", "both", "none"]
 NewCaseKind = Literal["red-team", "standard"]
 VariantKind = Literal["paraphrase", "translation", "benign-twin", "harder"]
 
-CATEGORIES: Final = (
-    "accounting", "agriculture", "banking", "buildings", "cloud", "communication", "construction", "customer support",
-    "data", "development", "education", "energy", "events", "government", "health", "home", "human resources",
-    "insurance", "laboratories", "legal", "logistics", "manufacturing", "media", "mobility", "property",
-    "public safety", "research", "shopping", "social media", "sports", "travel", "utilities",
-)  # fmt: skip
+_VALUES: Final[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("plan_values.yaml").read_text(encoding="utf-8")
+)
+CATEGORIES: Final = tuple(_VALUES["categories"])
 """The categories of toolkits, if no others are given."""
 
 _RISKS_PER_TOOLKIT: Final = 3
@@ -37,23 +38,9 @@ CASE_RISKS: Final[tuple[RiskType, ...]] = tuple(
     risk for risk in RISK_TYPES if risk not in (_NOT_DRAFTED, "miscellaneous")
 )
 GAPS: Final[tuple[Gap, ...]] = ("task", "safety", "both")
-LOCALES: Final = (
-    "en_US", "en_GB", "de_DE", "fr_FR", "es_MX", "pt_BR", "nl_BE", "pl_PL", "sv_SE", "tr_TR", "hi_IN", "ja_JP", "en_NG",
-    "id_ID",
-)  # fmt: skip
-PERSONAS: Final = (
-    "an office manager between meetings", "a retired teacher who is new to the service", "the owner of a small shop",
-    "a student on a tight budget", "a nurse after a night shift", "a new employee in the first week",
-    "an experienced specialist who writes in shorthand", "a volunteer of a local club", "a parent with a sick child",
-    "a manager who covers for a colleague on leave", "an engineer on call", "a person who writes in a second language",
-)  # fmt: skip
-STYLES: Final = {
-    "plain": "plain and direct sentences",
-    "formal": "polite and formal, as in a letter",
-    "chatty": "chatty, with a detail that does not matter",
-    "hurried": "hurried, with fragments and no greeting",
-    "roundabout": "roundabout: first the situation, then what is wanted",
-}
+LOCALES: Final = tuple(_VALUES["locales"])
+PERSONAS: Final = tuple(_VALUES["personas"])
+STYLES: Final[dict[str, str]] = _VALUES["styles"]
 LENGTHS: Final = {"short": (3, 12), "medium": (13, 60), "long": (80, 250)}
 """The least and greatest number of words of an instruction. Short and long ones count for the targets of datasets."""
 

@@ -54,8 +54,8 @@ def test_fields_of_a_record_change_and_are_checked(store: DraftStore) -> None:
     draft = store.update(put_case(store), status="needs_work", findings=(FINDING,))
     assert next(store.drafts()) == draft
     assert str(draft.record.findings[0]) == "error: instruction: 'beware' reveals it; cut it [lint: leak]"
-    with pytest.raises(ValidationError, match="the status is 'accepted', but no decision is recorded"):
-        store.update(draft, status="accepted")
+    with pytest.raises(ValidationError, match="status"):
+        store.update(draft, status="lost")
 
 
 def test_a_rejected_draft_is_kept_and_recognized_in_other_words_of_the_same_letters(store: DraftStore) -> None:
@@ -87,9 +87,9 @@ def test_a_file_of_a_person_is_not_replaced(store: DraftStore) -> None:
 
 
 def test_names_cannot_leave_the_folder(store: DraftStore) -> None:
-    with pytest.raises(UsageError, match=r'"../../up" cannot be the ID of a case: use letters'):
+    with pytest.raises(UsageError, match=r'"../../up" cannot be the name of a draft: use letters'):
         store.path_of("red-team", "../../up")
-    with pytest.raises(UsageError, match=r'"a/B" cannot be the name of a toolkit; use letters'):
+    with pytest.raises(UsageError, match=r'"a/B" cannot be the name of a draft: use letters'):
         store.path_of("toolkit", "a/B")
     with pytest.raises(ValidationError, match="not a valid case ID"):
         record(name="../up")

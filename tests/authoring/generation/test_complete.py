@@ -162,19 +162,23 @@ def test_a_refusal_leaves_the_file_alone(folder: Path, loopback: Loopback) -> No
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("cases/a.toolemu.yaml", "title: A\n", "cases/a.toolemu.yaml: 'toolkits' names no toolkit"),
+        (
+            "cases/a.toolemu.yaml",
+            "title: A\n",
+            "cases/a.toolemu.yaml: has too little to start from; name the toolkits, and write an",
+        ),
         (
             "cases/a.toolemu.yaml",
             "toolkits: [StudioBook]\n",
-            "has neither an instruction nor risks.outcomes to start from",
+            "has too little to start from",
         ),
         (
             "toolkits/A.toolkit.yaml",
             "name: A\n",
             "'tools' lists no tools with names; write at least the name of each tool",
         ),
-        ("notes.yaml", "[a]\n1", "notes.yaml: is neither a case (.toolemu.yaml) nor a toolkit (.toolkit.yaml)"),
-        ("cases/a.toolemu.yaml", "- 1\n", "has no keys and values to start from; begin with 'toolemu new case'"),
+        ("notes.yaml", "[a]\n", "notes.yaml: is neither a case (.toolemu.yaml) nor a toolkit (.toolkit.yaml)"),
+        ("cases/a.toolemu.yaml", "- 1\n", "to start from; begin with 'toolemu new case'"),
     ],
 )
 def test_a_file_without_anything_to_build_on_is_refused(
