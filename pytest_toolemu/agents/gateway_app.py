@@ -9,18 +9,25 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import urljoin
 
 import httpx2
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pytest_toolemu.agents.local_server import body_of, json_error
-from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply, Usage
+from pytest_toolemu.core.messages import Message, Model, ModelRequest, Reply
 from pytest_toolemu.core.toolbox import Toolbox, printable
 from pytest_toolemu.errors import ModelError, NotRunError, ReplayMissError
 from pytest_toolemu.formats.text import truncated
-from pytest_toolemu.models.endpoint import NO_CREDIT, EndpointAddress, ModelSpec, RemoteModel, quotas, retry_after
+from pytest_toolemu.models.endpoint import (
+    NO_CREDIT,
+    EndpointAddress,
+    ModelSpec,
+    RemoteModel,
+    quotas,
+    retry_after,
+    usage_of,
+)
 from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.scheduling.adaptive_limit import Quota
 
@@ -34,7 +41,6 @@ PATHS: Final[dict[Provider, str]] = {"openai": "/openai/v1", "anthropic": "/anth
 _TIMEOUT: Final = 600.0
 _SHOWN: Final = 600
 _MAX_BODY: Final = 64 * 1024 * 1024
-_REDIRECTS: Final = (301, 302, 303, 307, 308)
 _NOT_RELAYED: Final = (b"connection", b"content-length", b"transfer-encoding", b"keep-alive", b"content-encoding")
 # Statuses that say that an endpoint cannot be used, as opposed to a request of the agent that is not valid.
 _UNUSABLE: Final = (None, 401, 402, 403, 408, 429)
@@ -232,11 +238,9 @@ class Exchange:
 
     async def _refused(self, response: httpx2.Response, label: str) -> ModelError:
         status, headers = response.status_code, response.headers
-        if location := headers.get("location") if status in _REDIRECTS else None:
-            # The program does not get it: it would send its key there.
-            url = truncated(urljoin(self._request.url, location).partition("?")[0], _SHOWN)
+        if 300 <= status < 400:  # the program does not get it: it would send its key there
             remedy = f"correct {self._request.provider.upper()}_BASE_URL"
-            return ModelError(f"{label}: {self._request.url} redirects to {url}; {remedy}", status=status)
+            return ModelError(f"{label}: {self._request.url} redirects the request; {remedy}", status=status)
         body = (await response.aread())[:_MAX_BODY]
         passed = {name: value for name, value in headers.items() if name.encode() not in _NOT_RELAYED}
         self.failure = Response(body, status, passed)
@@ -361,7 +365,7 @@ def reply_of(body: bytes, content_type: str, request_id: str | None) -> Reply:
         model = model or str(holder.get("model") or "")
     return Reply(
         text=printable("".join(part for value in values for part in _texts(value))),
-        usage=_usage(usage),
+        usage=usage_of(usage),
         model=printable(model),
         request_id=request_id,
         native=({_TYPE: content_type, _BODY: text},),
@@ -430,25 +434,6 @@ def _texts(value: dict[str, Any]) -> Iterator[str]:
         yield delta["text"]
     if value.get("type") == "response.output_text.delta" and isinstance(delta, str):
         yield delta
-
-
-def _usage(counts: dict[str, Any]) -> Usage:
-    """Return the tokens that OpenAI (Chat, Responses) or Anthropic states. Anthropic's input has no cached tokens."""
-    known = {name: count for name, count in counts.items() if type(count) is int and count >= 0}
-    prompt = known.get("input_tokens", known.get("prompt_tokens"))
-    output = known.get("output_tokens", known.get("completion_tokens"))
-    if prompt is None or output is None:
-        return Usage(calls=1, unknown=1)
-    read, written = known.get("cache_read_input_tokens", 0), known.get("cache_creation_input_tokens", 0)
-    details = counts.get("prompt_tokens_details") or counts.get("input_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Usage(
-        input=prompt + read + written,
-        output=output,
-        cached=min(prompt + read, read or (cached if type(cached) is int else 0)),
-        cache_written=written,
-        calls=1,
-    )
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

@@ -89,22 +89,17 @@ class PinnedEmulator(WrapperEmulator):
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the pin's result or error, or the answer of the inner emulator."""
         for pin in trajectory.resolved_case.case.pins:
-            if _matches(pin, call, trajectory) and (
-                pin.nth is None or pin.nth == 1 + _earlier_matches(pin, trajectory)
-            ):
+            if not _matches(pin, call, trajectory):
+                continue
+            # Invalid calls never reached the pin.
+            reached = [step.call for step in trajectory.steps if step.observation.source != "rejected"]
+            if pin.nth in (None, 1 + sum(_matches(pin, earlier, trajectory) for earlier in reached)):
                 return Observation(content=pin.content, source="pinned")
         return await self.next(call, trajectory)
 
 
 def _matches(pin: Pin, call: Call, trajectory: Trajectory) -> bool:
     return call.tool is not None and trajectory.resolved_case.matches(pin, call.tool, call.arguments)
-
-
-def _earlier_matches(pin: Pin, trajectory: Trajectory) -> int:
-    """Count the earlier calls that the pin matches, without those that were invalid and so never reached it."""
-    return sum(
-        step.observation.source != "rejected" and _matches(pin, step.call, trajectory) for step in trajectory.steps
-    )
 
 
 @dataclass(frozen=True)

@@ -267,19 +267,14 @@ class WorldStage:
         return [await self._build(planned) for planned in sorted(worlds, key=lambda planned: planned.variant)]
 
     async def _build(self, planned: PlannedWorld) -> WorldBuild:
-        build = WorldBuild(planned, Ledger(planned.variant - 1))
-        build.problem = self._write_error
-        if not build.problem:
-            # A task of its own has a timer of its own.
-            attempt = asyncio.create_task(self._attempt(build))
-            try:
-                await attempt
-            except asyncio.CancelledError:
-                # Its requests may have been paid for, so it is stored as well.
-                build.problem = "the session was interrupted"
-                self.builds.append(build)
-                raise
-        self.builds.append(build)
+        problem = self._write_error or "the session was interrupted"
+        build = WorldBuild(planned, Ledger(planned.variant - 1), problem=problem)
+        try:
+            if not self._write_error:
+                # A task of its own has a timer of its own.
+                await asyncio.create_task(self._attempt(build))
+        finally:  # also if it is canceled: its requests may have been paid for
+            self.builds.append(build)
         return build
 
     async def _attempt(self, build: WorldBuild) -> None:
@@ -287,6 +282,7 @@ class WorldStage:
         try:
             async with case_timer.begin().limit(self.timeout) as limit:
                 await self._build_with_cassette(build)
+            build.problem = ""
         except ToolemuError as error:
             build.problem = str(error)
         except Exception as error:
@@ -302,7 +298,7 @@ class WorldStage:
         recorder: CassetteRecorder | None = None
         if self.cassettes is not None:
             recorder = CassetteRecorder(self.cassettes, self.item(planned), case_id, planned.variant)
-            build.ledger.recorder = recorder
+        build.ledger.recorder = recorder
         is_complete = False
         try:
             world = await build_world(

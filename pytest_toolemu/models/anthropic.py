@@ -11,17 +11,16 @@ import anthropic
 import httpx2
 from anthropic.types.messages import MessageBatch
 
-from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ReplySchema, ToolCall, Usage
-from pytest_toolemu.errors import ModelError
-from pytest_toolemu.models.batch_journal import UNANSWERED, BatchProgress, BatchRequest, present, results_by_id
+from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ReplySchema, ToolCall
+from pytest_toolemu.models.batch_journal import BatchEndpoint, BatchProgress, BatchRequest, present, results_by_id
 from pytest_toolemu.models.endpoint import (
     Body,
     Messages,
     as_object,
-    known_count,
     reading,
     tool_name,
     unicode,
+    usage_of,
     with_schema_in_words,
 )
 from pytest_toolemu.models.sdk_model import SdkModel
@@ -95,7 +94,27 @@ class AnthropicModel(SdkModel):
 
     def read_reply(self, response: httpx2.Response) -> Reply:
         """Return the reply in a response."""
-        return _reply(response)
+        with reading(response) as message:
+            blocks = message["content"]
+            texts = [unicode(block.get("text")) for block in blocks if block["type"] == "text"]
+            calls = [
+                ToolCall(id=block["id"], name=unicode(block["name"]), arguments=json.dumps(block.get("input")))
+                for block in blocks
+                if block["type"] == "tool_use"
+            ]
+            stop: FinishReason = _STOPS.get(message.get("stop_reason") or "", "other")
+            # Thinking blocks must be sent back unchanged; text and calls can be rebuilt from the reply.
+            can_be_rebuilt = all(block["type"] in ("text", "tool_use") for block in blocks)
+            return Reply(
+                text="".join(texts),
+                calls=tuple(calls),
+                stop=stop,
+                stop_detail=_detail(message, stop),
+                usage=usage_of(message.get("usage")),
+                model=message.get("model") or "",
+                request_id=response.headers.get("request-id"),
+                native=None if can_be_rebuilt else tuple(blocks),
+            )
 
 
 @functools.lru_cache(256)  # every request of a judge or an emulator has the same schema
@@ -157,52 +176,11 @@ def _mark_cached(system: list[dict[str, Any]], turns: list[dict[str, Any]], *, g
             last |= _CACHED
 
 
-def _reply(response: httpx2.Response) -> Reply:
-    with reading(response) as message:
-        blocks = message["content"]
-        texts = [unicode(block.get("text")) for block in blocks if block["type"] == "text"]
-        calls = [
-            ToolCall(id=block["id"], name=unicode(block["name"]), arguments=json.dumps(block.get("input")))
-            for block in blocks
-            if block["type"] == "tool_use"
-        ]
-        stop: FinishReason = _STOPS.get(message.get("stop_reason") or "", "other")
-        # Thinking blocks must be sent back unchanged; text and calls can be rebuilt from the reply.
-        can_be_rebuilt = all(block["type"] in ("text", "tool_use") for block in blocks)
-        return Reply(
-            text="".join(texts),
-            calls=tuple(calls),
-            stop=stop,
-            stop_detail=_detail(message, stop),
-            usage=_usage(message.get("usage")),
-            model=message.get("model") or "",
-            request_id=response.headers.get("request-id"),
-            native=None if can_be_rebuilt else tuple(blocks),
-        )
-
-
 def _detail(message: dict[str, Any], stop: FinishReason) -> str:
     if stop == "refusal":
         details = message.get("stop_details") or {}
         return unicode(": ".join(text for part in ("category", "explanation") if (text := details.get(part))))
     return str(message.get("stop_reason")) if stop == "other" else ""
-
-
-def _usage(usage: dict[str, Any] | None) -> Usage:
-    usage = usage or {}
-    tokens, generated = known_count(usage.get("input_tokens")), known_count(usage.get("output_tokens"))
-    if tokens is None or generated is None:
-        return Usage(calls=1, unknown=1)
-    cached = known_count(usage.get("cache_read_input_tokens")) or 0
-    cache_written = known_count(usage.get("cache_creation_input_tokens")) or 0
-    return Usage(
-        input=tokens + cached + cache_written,
-        output=generated,
-        cached=cached,
-        cache_written=cache_written,
-        reasoning=known_count((usage.get("output_tokens_details") or {}).get("thinking_tokens")) or 0,
-        calls=1,
-    )
 
 
 _LISTED: Final = 1000
@@ -219,19 +197,11 @@ _STATUS: Final = {
 }
 
 
-class AnthropicBatches:
+class AnthropicBatches(BatchEndpoint):
     """The batches of one model of Anthropic."""
 
     max_requests = 100_000
     max_bytes = 256_000_000
-
-    def __init__(self, model: AnthropicModel) -> None:
-        self._model = model
-
-    async def upload(self, requests: Sequence[BatchRequest]) -> str:
-        """Return an empty ID: the requests are sent with the batch."""
-        del requests
-        return ""
 
     async def create(self, requests: Sequence[BatchRequest], upload: str) -> str:
         """Create a batch of these requests, and return its ID."""
@@ -268,24 +238,17 @@ class AnthropicBatches:
             lambda client: client.get(path, cast_to=httpx2.Response), lambda response: results_by_id(response.text)
         )
 
-    def reply(self, result: Any) -> Reply:
+    def read(self, result: Any) -> Reply:
         """Return the reply in a line of the results; ModelError for a request that did not succeed."""
-        try:
-            content = result["result"]
-            kind = content["type"]
-            if kind == "succeeded":
-                return self._model.read_reply(httpx2.Response(200, json=content["message"]))
-            if kind == "errored":
-                error = content["error"]
-                inner = error.get("error") or error
-                raise self._model.address.refusal(_STATUS.get(str(inner.get("type")), 500), error)
-            raise ModelError(
-                f"{self._model.address.spec.label}: the batch did not answer the request: {kind}",
-                status=UNANSWERED,
-                transient=True,
-            )
-        except (AttributeError, LookupError, TypeError, ValueError) as problem:
-            raise self._model.address.malformed(str(problem)) from None
+        content = result["result"]
+        kind = content["type"]
+        if kind == "succeeded":
+            return self._model.read_reply(httpx2.Response(200, json=content["message"]))
+        if kind == "errored":
+            error = content["error"]
+            inner = error.get("error") or error
+            raise self._model.address.refusal(_STATUS.get(str(inner.get("type")), 500), error)
+        raise self.unanswered(kind)
 
 
 def _progress(batch: MessageBatch) -> BatchProgress:

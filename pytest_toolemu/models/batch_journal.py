@@ -9,21 +9,23 @@ from __future__ import annotations
 import json
 import os
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from pydantic import Field
 
 from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.core.run import sha256
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.formats.file_access import lock_file, make_subfolder, read_record, read_regular, write_atomically
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.endpoint import Body, RemoteModel
+from pytest_toolemu.models.sdk_model import SdkModel
 
 STATE: Final = "batches.json"
 """The file in the folder of the records that lists the batches."""
@@ -57,31 +59,52 @@ class BatchProgress:
     problem: str = ""
 
 
-class BatchEndpoint(Protocol):
+class BatchEndpoint(ABC):
     """The batches of one model at one provider. Every method that sends a request raises ModelError if it fails."""
 
-    max_requests: int
+    max_requests: ClassVar[int]
     """The largest number of requests in a batch."""
-    max_bytes: int
+    max_bytes: ClassVar[int]
     """The largest size of a batch in bytes."""
 
-    async def upload(self, requests: Sequence[BatchRequest]) -> str:
-        """Upload the requests, and return the ID of their file; empty if the provider gets them with the batch."""
+    def __init__(self, model: SdkModel) -> None:
+        self._model = model
 
+    async def upload(self, requests: Sequence[BatchRequest]) -> str:  # noqa: ARG002  (an endpoint may need them)
+        """Upload the requests, and return the ID of their file; empty if the provider gets them with the batch."""
+        return ""
+
+    @abstractmethod
     async def create(self, requests: Sequence[BatchRequest], upload: str) -> str:
         """Create a batch, and return its ID. The provider starts with it at once."""
 
+    @abstractmethod
     async def find(self, upload: str, requests: int, started: float, excluded: Collection[str]) -> list[str]:
         """Return the IDs of the batches that may be the one that was sent at ``started``, except the excluded ones."""
 
+    @abstractmethod
     async def progress(self, batch: str) -> BatchProgress:
         """Return how far a batch is."""
 
+    @abstractmethod
     async def results(self, batch: str) -> dict[str, Any]:
         """Return the results of a batch that has ended, by custom ID, in the provider's format."""
 
+    @abstractmethod
+    def read(self, result: Any) -> Reply:
+        """Return the reply in a result. LookupError, TypeError, AttributeError, or ValueError if it is malformed."""
+
     def reply(self, result: Any) -> Reply:
         """Return the reply in a result; ModelError if the request was not answered."""
+        try:
+            return self.read(result)
+        except (AttributeError, LookupError, TypeError, ValueError) as problem:
+            raise self._model.address.malformed(str(problem)) from None
+
+    def unanswered(self, reason: str) -> ModelError:
+        """Build the error for a request that its batch did not answer."""
+        message = f"{self._model.address.spec.label}: the batch did not answer the request: {reason}"
+        return ModelError(message, status=UNANSWERED, transient=True)
 
 
 class BatchableModel(RemoteModel, Protocol):

@@ -11,6 +11,7 @@ import json
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from pytest_toolemu.core import case_timer
@@ -22,7 +23,6 @@ from pytest_toolemu.models.batch_journal import (
     STATE,
     UNANSWERED,
     BatchableModel,
-    BatchEndpoint,
     BatchJournal,
     BatchRequest,
     SentBatch,
@@ -66,8 +66,8 @@ class BatchQueue:
     def __init__(self, batches: Batches, model: BatchableModel, price: Price | None) -> None:
         self._batches, self._price = batches, price
         self._endpoint = model.batches()
-        self._model = provider_and_name(model.identity)
-        self._sender = BatchSender(batches, self._endpoint, self._model, str(model.identity["base_url"]))
+        self._model, self._url = provider_and_name(model.identity), str(model.identity["base_url"])
+        self._shown: dict[int, int] = {}
         self._queued: dict[str, _Waiting] = {}
         self._sent: dict[str, _Waiting] = {}
         self._arrivals = 0
@@ -137,7 +137,8 @@ class BatchQueue:
         for sent in dict.fromkeys(filter(None, map(journal.batch_of, self._queued))):
             # An earlier call ended after it had stored the requests and before it knew the ID of their batch.
             if not sent.batch:
-                await self._sender.confirm(sent)
+                batch = await self._persist(partial(self._found, sent))
+                journal.update(sent, batch=batch, status="sent" if batch else "refused")
         fresh = []
         for name, waiting in list(self._queued.items()):
             if journal.batch_of(name):
@@ -145,7 +146,7 @@ class BatchQueue:
             else:
                 fresh.append(waiting)
         for chunk in self._chunks(self._covered(fresh)):
-            await self._sender.send(chunk)
+            await self._send_batch(chunk)
         if fresh and not self._sent:
             raise NotRunError(self._batches.budget.too_small)
 
@@ -180,9 +181,9 @@ class BatchQueue:
         journal, has_ended = self._batches.journal, False
         for sent in list(dict.fromkeys(filter(None, map(journal.batch_of, self._sent)))):
             if sent.status != "ended":
-                if not await self._sender.ended(sent):
+                if not await self._has_ended(sent):
                     continue
-                await self._sender.fetch_results(sent)
+                await self._fetch_results(sent)
             self._hand_out(sent.number, sent.batch, journal.read(sent, "results"))
             has_ended = True
         return has_ended
@@ -199,16 +200,7 @@ class BatchQueue:
             if not waiting.result.done():
                 waiting.result.set_result((batch, results.get(name)))
 
-
-class BatchSender:
-    """Sends the batches of one model, and follows them."""
-
-    def __init__(self, batches: Batches, endpoint: BatchEndpoint, model: str, url: str) -> None:
-        self._batches, self._endpoint = batches, endpoint
-        self._model, self._url = model, url
-        self._shown: dict[int, int] = {}
-
-    async def send(self, requests: list[BatchRequest]) -> None:
+    async def _send_batch(self, requests: list[BatchRequest]) -> None:
         """Send a batch. NotRunError if the provider does not accept it."""
         journal = self._batches.journal
         sent = journal.begin(self._model, self._url, requests)
@@ -229,28 +221,20 @@ class BatchSender:
 
         async def create() -> str:
             nonlocal is_first
-            if not is_first and (batch := await self._surely_found(sent)):
-                return batch
+            try:
+                if not is_first and (batch := await self._found(sent)):
+                    return batch
+            except ModelError as error:
+                if error.transient:
+                    raise
+                remedy = "the provider may have the batch; run the same command again to continue"
+                raise NotRunError(f"{error}; {remedy}") from None
             is_first = False
             return await self._endpoint.create(requests, sent.upload)
 
         return await self._persist(create)
 
-    async def _surely_found(self, sent: SentBatch) -> str:
-        try:
-            return await self._found(sent)
-        except ModelError as error:
-            if error.transient:
-                raise
-            remedy = "the provider may have the batch; run the same command again to continue"
-            raise NotRunError(f"{error}; {remedy}") from None
-
-    async def confirm(self, sent: SentBatch) -> None:
-        """Find out whether the provider has received a batch that an earlier call was about to send."""
-        batch = await self._persist(lambda: self._found(sent))
-        self._batches.journal.update(sent, batch=batch, status="sent" if batch else "refused")
-
-    async def ended(self, sent: SentBatch) -> bool:
+    async def _has_ended(self, sent: SentBatch) -> bool:
         """Return whether a batch has ended, and show how far it is. NotRunError if the provider refused it."""
         try:
             progress = await self._persist(lambda: self._endpoint.progress(sent.batch))
@@ -266,7 +250,7 @@ class BatchSender:
             )
         return progress.ended
 
-    async def fetch_results(self, sent: SentBatch) -> None:
+    async def _fetch_results(self, sent: SentBatch) -> None:
         """Store the results of a batch that has ended. NotRunError if the provider does not have them."""
         try:
             results = await self._persist(lambda: self._endpoint.results(sent.batch))

@@ -6,7 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -243,10 +243,6 @@ class CassetteReport:
     stale: Mapping[str, list[int]]
     gone: list[str]
     not_run: list[str]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report for a file in the session's folder."""
-        return asdict(self)
 
 
 def report_on(directory: CassetteDirectory, uses: Iterable[CassetteUse], rootdir: Path) -> CassetteReport:

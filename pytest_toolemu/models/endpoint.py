@@ -199,9 +199,32 @@ def reading(response: httpx2.Response) -> Iterator[Any]:
         raise ValueError(f"({_why(error)}) {json.dumps(value, ensure_ascii=False)}") from None
 
 
-def known_count(tokens: int | None) -> int | None:
-    """Return a number of tokens; None for the -1 with which some endpoints report an unknown one."""
-    return None if tokens is None or tokens < 0 else tokens
+def usage_of(counts: dict[str, Any] | None) -> Usage:
+    """Return the tokens that OpenAI (Chat, Responses) or Anthropic states, whose input does not include cached ones.
+
+    A number that is missing, or the -1 of some endpoints, is unknown.
+    """
+    counts = counts or {}
+    of_prompt = counts.get("prompt_tokens_details") or counts.get("input_tokens_details")
+    of_output = counts.get("completion_tokens_details") or counts.get("output_tokens_details")
+    prompt = _count(counts, "input_tokens", "prompt_tokens")
+    output = _count(counts, "output_tokens", "completion_tokens")
+    if prompt is None or output is None:
+        return Usage(calls=1, unknown=1)
+    read, written = _count(counts, "cache_read_input_tokens") or 0, _count(counts, "cache_creation_input_tokens") or 0
+    return Usage(
+        input=prompt + read + written,
+        output=output,
+        cached=read or min(prompt, _count(of_prompt, "cached_tokens") or 0),
+        cache_written=written or _count(of_prompt, "cache_write_tokens") or 0,
+        reasoning=_count(of_output, "reasoning_tokens", "thinking_tokens") or 0,
+        calls=1,
+    )
+
+
+def _count(holder: Any, *names: str) -> int | None:
+    values = [holder.get(name) for name in names] if isinstance(holder, dict) else []
+    return next((value for value in values if type(value) is int and value >= 0), None)
 
 
 def read_nothing(response: httpx2.Response) -> None:
@@ -410,7 +433,9 @@ class Capabilities:
         """
         schema, refused = request.schema, self._refused
         constrain = tried = schema is not None and self._may_support(schema)
-        complaint = "" if schema is None or tried else self._earlier_complaint(schema)
+        complaint = ""
+        if schema is not None and not tried:  # the reason for another schema, if the endpoint never got this one
+            complaint = self._schemas_refused.get(_key(schema)) or next(iter(self._schemas_refused.values()))
         while True:
             sent_request = request if constrain else with_schema_in_words(request)
             body = build(sent_request, refused)
@@ -432,8 +457,9 @@ class Capabilities:
                 continue
             # Only a success without the parameters proves that they were the cause of the refusal.
             self._refused |= refused
-            if schema is not None and tried:
-                self._learn(schema, complaint)
+            if schema is not None and tried and complaint:
+                self._schemas_refused[_key(schema)] = complaint
+            self._accepts_schemas |= tried and not complaint
             left_out = _left_out(build(sent_request, frozenset()), body) if refused else ()
             return reply.model_copy(update={"schema_fallback": complaint, "refused_parameters": left_out})
 
@@ -442,16 +468,6 @@ class Capabilities:
         return _key(schema) not in self._schemas_refused and (
             self._accepts_schemas or len(self._schemas_refused) < _MAX_REFUSED_SCHEMAS
         )
-
-    def _earlier_complaint(self, schema: ReplySchema) -> str:
-        """Return the endpoint's reason for refusing this schema, or another one if it never got this one."""
-        return self._schemas_refused.get(_key(schema)) or next(iter(self._schemas_refused.values()))
-
-    def _learn(self, schema: ReplySchema, complaint: str) -> None:
-        if complaint:
-            self._schemas_refused[_key(schema)] = complaint
-        else:
-            self._accepts_schemas = True
 
 
 def with_schema_in_words(request: ModelRequest) -> ModelRequest:

@@ -6,23 +6,23 @@ import functools
 import hashlib
 import json
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, Final
 
 import httpx2
 import openai
 from openai.types import Batch
 
-from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ToolCall, ToolSpec, Usage
-from pytest_toolemu.errors import ModelError
-from pytest_toolemu.models.batch_journal import UNANSWERED, BatchProgress, BatchRequest, present, results_by_id
+from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ToolCall, ToolSpec
+from pytest_toolemu.models.batch_journal import BatchEndpoint, BatchProgress, BatchRequest, present, results_by_id
 from pytest_toolemu.models.endpoint import (
     Body,
     Messages,
     as_object,
-    known_count,
     reading,
     tool_name,
     unicode,
+    usage_of,
 )
 from pytest_toolemu.models.sdk_model import SdkModel
 from pytest_toolemu.models.strict_schema import satisfies_strict
@@ -90,7 +90,24 @@ class OpenAIModel(SdkModel):
 
     def read_reply(self, response: httpx2.Response) -> Reply:
         """Return the reply in a response."""
-        return _reply(response)
+        with reading(response) as completion:
+            choice = completion["choices"][0]
+            if error := _error(completion, choice):
+                raise ValueError(f"the reply ended with an error: {json.dumps(error, ensure_ascii=False)}")
+            message = choice["message"]
+            calls = tuple(_call(call, index) for index, call in enumerate(message.get("tool_calls") or ()))
+            stop, detail = _stop(choice.get("finish_reason"), bool(calls))
+            if message.get("refusal") or stop == "refusal":
+                stop, detail = "refusal", unicode(message.get("refusal")) or "content_filter"
+            return Reply(
+                text=unicode(message.get("content")),
+                calls=calls,
+                stop=stop,
+                stop_detail=detail,
+                usage=usage_of(completion.get("usage")),
+                model=completion.get("model") or "",
+                request_id=response.headers.get("x-request-id"),
+            )
 
 
 def _one_system(messages: Messages) -> Messages:
@@ -139,27 +156,6 @@ def _turn(message: Message) -> dict[str, Any]:
     return turn
 
 
-def _reply(response: httpx2.Response) -> Reply:
-    with reading(response) as completion:
-        choice = completion["choices"][0]
-        if error := _error(completion, choice):
-            raise ValueError(f"the reply ended with an error: {json.dumps(error, ensure_ascii=False)}")
-        message = choice["message"]
-        calls = tuple(_call(call, index) for index, call in enumerate(message.get("tool_calls") or ()))
-        stop, detail = _stop(choice.get("finish_reason"), bool(calls))
-        if message.get("refusal") or stop == "refusal":
-            stop, detail = "refusal", unicode(message.get("refusal")) or "content_filter"
-        return Reply(
-            text=unicode(message.get("content")),
-            calls=calls,
-            stop=stop,
-            stop_detail=detail,
-            usage=_usage(completion.get("usage")),
-            model=completion.get("model") or "",
-            request_id=response.headers.get("x-request-id"),
-        )
-
-
 def _error(completion: dict[str, Any], choice: dict[str, Any]) -> Any:
     """Return the error that a router puts beside what a provider wrote before it failed; None if there is none."""
     failed = choice.get("finish_reason") == "error"
@@ -190,35 +186,16 @@ def _raw(arguments: Any) -> str:
     return unicode(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
 
-def _usage(usage: dict[str, Any] | None) -> Usage:
-    usage = usage or {}
-    tokens, generated = known_count(usage.get("prompt_tokens")), known_count(usage.get("completion_tokens"))
-    if tokens is None or generated is None:
-        return Usage(calls=1, unknown=1)
-    prompt, completion = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
-    return Usage(
-        input=tokens,
-        output=generated,
-        cached=known_count(prompt.get("cached_tokens")) or 0,
-        cache_written=known_count(prompt.get("cache_write_tokens")) or 0,
-        reasoning=known_count(completion.get("reasoning_tokens")) or 0,
-        calls=1,
-    )
-
-
 _URL: Final = "/v1/chat/completions"
 _ENDED: Final = ("completed", "expired", "cancelled", "failed")
 _LISTED: Final = 100
 
 
-class OpenAIBatches:
+class OpenAIBatches(BatchEndpoint):
     """The batches of one model of OpenAI."""
 
     max_requests = 50_000
     max_bytes = 200_000_000
-
-    def __init__(self, model: OpenAIModel) -> None:
-        self._model = model
 
     async def upload(self, requests: Sequence[BatchRequest]) -> str:
         """Upload the requests as a file with one JSON object per line, and return its ID."""
@@ -251,43 +228,31 @@ class OpenAIBatches:
 
     async def progress(self, batch: str) -> BatchProgress:
         """Return how far a batch is."""
-        return _progress(await self._retrieved(batch))
+        return await self._model.call(lambda client: client.batches.retrieve(batch), _progress)
 
     async def results(self, batch: str) -> dict[str, Any]:
         """Return the lines of the error file and of the output file by custom ID."""
-        retrieved = await self._retrieved(batch)
+        retrieved = await self._model.call(lambda client: client.batches.retrieve(batch), lambda found: found)
         results: dict[str, Any] = {}
         # An answer takes precedence over an error of the same request.
         for file in filter(None, (retrieved.error_file_id, retrieved.output_file_id)):
-            results |= await self._content(file)
+            results |= await self._model.call(partial(_content, file), lambda content: results_by_id(content.text))
         return results
 
-    async def _content(self, file: str) -> dict[str, Any]:
-        return await self._model.call(
-            lambda client: client.files.content(file), lambda content: results_by_id(content.text)
-        )
-
-    def reply(self, result: Any) -> Reply:
+    def read(self, result: Any) -> Reply:
         """Return the reply in a line of the output file; ModelError for a line that says why there is none."""
-        try:
-            response, error = result.get("response"), result.get("error")
-            if not response:
-                message = (error or {}).get("message") or (error or {}).get("code") or "no response"
-                raise ModelError(
-                    f"{self._model.address.spec.label}: the batch did not answer the request: {message}",
-                    status=UNANSWERED,
-                    transient=True,
-                )
-            status, body = int(response["status_code"]), response.get("body")
-            if status != 200:
-                raise self._model.address.refusal(status, (body or {}).get("error") or body or error)
-            headers = {"x-request-id": str(response.get("request_id") or "")}
-            return self._model.read_reply(httpx2.Response(200, json=body, headers=headers))
-        except (AttributeError, LookupError, TypeError, ValueError) as problem:
-            raise self._model.address.malformed(str(problem)) from None
+        response, error = result.get("response"), result.get("error")
+        if not response:
+            raise self.unanswered((error or {}).get("message") or (error or {}).get("code") or "no response")
+        status, body = int(response["status_code"]), response.get("body")
+        if status != 200:
+            raise self._model.address.refusal(status, (body or {}).get("error") or body or error)
+        headers = {"x-request-id": str(response.get("request_id") or "")}
+        return self._model.read_reply(httpx2.Response(200, json=body, headers=headers))
 
-    async def _retrieved(self, batch: str) -> Batch:
-        return await self._model.call(lambda client: client.batches.retrieve(batch), lambda retrieved: retrieved)
+
+async def _content(file: str, client: openai.AsyncOpenAI) -> Any:
+    return await client.files.content(file)
 
 
 def _progress(batch: Batch) -> BatchProgress:

@@ -221,25 +221,15 @@ def test_a_provider_that_cannot_be_reached_is_not_the_failure_of_the_agent(provi
     assert f"openai:m: {provider.url}/v1 cannot be reached" in result.error.message
 
 
-@pytest.mark.parametrize(
-    ("location", "shown"),
-    [
-        (
-            "/v2/chat/completions",
-            "{url}/v1/chat/completions redirects to {url}/v2/chat/completions; correct OPENAI_BASE_URL",
-        ),
-        ("/login?state=1", "{url}/v1/chat/completions redirects to {url}/login; correct OPENAI_BASE_URL"),
-    ],
-)
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_not_followed_and_names_the_variable_to_correct(
-    status: int, location: str, shown: str, provider: Service
-) -> None:
-    provider.answer = lambda _path, _body: (status, "", "text/html", {"Location": location})
+def test_a_redirect_is_not_followed_and_names_the_variable_to_correct(status: int, provider: Service) -> None:
+    provider.answer = lambda _path, _body: (status, "", "text/html", {"Location": "/login?state=1"})
     result = run(ask())
     assert result.error is not None
     assert (result.outcome, result.error.origin, result.error.status) == ("broken", "provider", status)
-    assert result.error.message == f"openai:m: {shown.format(url=provider.url)}"
+    assert result.error.message == (
+        f"openai:m: {provider.url}/v1/chat/completions redirects the request; correct OPENAI_BASE_URL"
+    )
     assert len(provider.requests) == 1
 
 

@@ -6,10 +6,11 @@ Here is what they share: the translation between the values of a toolbox and tho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 from weakref import WeakKeyDictionary, proxy
 
 from pytest_toolemu.core.toolbox import BlockingToolbox, Toolbox
+from pytest_toolemu.errors import AgentStopped, MissingToolError
 from pytest_toolemu.settings.model_names import PROVIDERS
 
 Counter = TypeVar("Counter")
@@ -26,6 +27,12 @@ def awaitable(toolbox: AnyToolbox) -> Toolbox:
 def is_error(result: dict[str, Any]) -> bool:
     """Return whether a tool reports an error, which frameworks pass to their models with a status of its own."""
     return set(result) == {"error"}
+
+
+def stop(toolbox: Toolbox, error: AgentStopped | MissingToolError) -> NoReturn:
+    """End the turn of the agent with an error, and raise it."""
+    toolbox.stop(error)
+    raise error
 
 
 def option_name(provider: str | None, model: str | None) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Final
 
-from pytest_toolemu.agents.adapters import AnyToolbox, OnceCounter, awaitable, counter_of, option_name
+from pytest_toolemu.agents.adapters import AnyToolbox, OnceCounter, awaitable, counter_of, option_name, stop
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.core.toolkit import provider_name
 from pytest_toolemu.errors import MissingToolError
@@ -118,7 +119,7 @@ def _tools(toolbox: Toolbox) -> dict[str, Any]:
             )
 
         def replacing(self, real: Any) -> Any:
-            replacement = EmulatedTool(self.name, self.description, self.parameters)
+            replacement = copy.copy(self)
             replacement.emulates = real
             return replacement
 
@@ -182,9 +183,8 @@ def _require_local(toolbox: Toolbox, agent: Any) -> None:
 
 
 def _refuse(toolbox: Toolbox, agent: str, reason: str, part: str) -> None:
-    error = MissingToolError(
+    message = (
         f"the agent {agent} {reason}, which cannot be emulated; remove {part} for the test, or replace it with a tool "
         "from a toolkit of the case. Nothing was executed"
     )
-    toolbox.stop(error)
-    raise error
+    stop(toolbox, MissingToolError(message))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from pytest_toolemu.agents.adapters import AnyToolbox, awaitable
+from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, stop
 from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentStopped
@@ -90,9 +90,8 @@ class ClaudeUsageMeter:
                 totals = [counts.get(name) or 0 for name in _COUNTS]
                 self._report(model, self._new(message.session_id, model, totals))
             if message.subtype == "error_max_turns":
-                error = AgentStopped("step_limit", f"Claude Code reached its limit on turns ({message.num_turns})")
-                self._toolbox.stop(error)
-                raise error
+                limit = f"Claude Code reached its limit on turns ({message.num_turns})"
+                stop(self._toolbox, AgentStopped("step_limit", limit))
             if message.is_error:
                 raise RuntimeError(f"Claude Code failed ({message.subtype}): {message.result or message.errors}")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn
 
-from pytest_toolemu.agents.adapters import AnyToolbox, awaitable
+from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, stop
 from pytest_toolemu.agents.adapters.langchain import emulated_tool, tool_name, usage
 from pytest_toolemu.core.toolbox import ACTING, Toolbox
 from pytest_toolemu.errors import MissingToolError, UsageError
@@ -109,9 +109,7 @@ class _CaseOfGraph:
         )
 
     def _end_session(self, message: str) -> NoReturn:
-        error = MissingToolError(f"{message}. Nothing was executed")
-        self.toolbox.stop(error)
-        raise error
+        stop(self.toolbox, MissingToolError(f"{message}. Nothing was executed"))
 
 
 _CASE: Final[ContextVar[_CaseOfGraph | None]] = ContextVar("toolemu_graph_case", default=None)

@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -61,7 +60,8 @@ class ServiceAgent:
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """Return the answer of the service. Raise AgentProgramError if there is none."""
         session = new_session()
-        async with self._served(toolbox, session) as url:
+        port, trace = self.file.tools_port, session if self.file.passes_traceparent else ""
+        async with served(toolbox) if port is None else served_at(port, toolbox, trace) as url:
             values = case_values(task, toolbox, url, session)
             conversation = _CONVERSATIONS[self.file.kind](self, values, toolbox)
             answer = await self._answer(conversation, task)
@@ -97,12 +97,6 @@ class ServiceAgent:
             raise UsageError(
                 f"agent {self.name!r}: {self.url} cannot be reached ({reason}); start the service, or correct the URL"
             )
-
-    def _served(self, toolbox: Toolbox, session: str) -> AbstractAsyncContextManager[str]:
-        port = self.file.tools_port
-        if port is None:
-            return served(toolbox)
-        return served_at(port, toolbox, session if self.file.passes_traceparent else "")
 
 
 # ---- the protocols of services

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ def complete_manifest(session: ToolemuSession) -> None:
         write_manifest(session)
     if (report := session.cassette_report()) is not None:
         with contextlib.suppress(OSError):
-            session.store.write("recordings.json", report.as_json())
+            session.store.write("recordings.json", asdict(report))
 
 
 def builder_cost(session: ToolemuSession) -> dict[Role, Cost]:
