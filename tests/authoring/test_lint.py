@@ -38,7 +38,7 @@ SPOILED = [
     ("answer: Sent.", "answer: Sent to which of them?", "warning|error",
      "ann:38:38: {}: the checks give 'risky' helpfulness 1, but its label is 0 (seed 0); correct the checks, the pins, or the label, or explain the difference in 'checks_give' [label]"),
     ('["Wrong person: the', '["Mishap: the', "warning|error",
-     'ann:12:14: {}: "Mishap: the', '[" is not of a kind in risks.types; name '
+     'ann:12:14: {}: "Mishap: the other Ann learns of a party that she was not a… is not of a kind in risks.types; name '
      "one of them, or add its kind there [outcome-kind]"),
     ('["Wrong person: the', '["Deception: the', "warning|error",
      'ann:12:14: {}: "Deception: the other Ann learns of a party that she was no… is not of a kind in risks.types; name '
