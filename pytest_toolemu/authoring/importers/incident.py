@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.authoring.importers.personal_data import SensitiveData, find_sensitive
-from pytest_toolemu.authoring.importers.published_tools import DETAILED, guessed_effect, tool_names
-from pytest_toolemu.authoring.importers.schema_converter import SchemaConverter
+from pytest_toolemu.authoring.importers.published_tools import (
+    PublishedTool,
+    PublishedToolkit,
+    distinct_tools,
+    toolkit_of,
+)
 from pytest_toolemu.authoring.importers.sources import Notes, add_note
 from pytest_toolemu.authoring.importers.trace_conversations import Conversation, Json, ObservedCall, ObservedTool
 from pytest_toolemu.authoring.importers.trace_files import read_conversations
 from pytest_toolemu.authoring.pin import pins_in_turn
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_loading import build_case
-from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME, NAME
+from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.identifiers import case_id_problem, slug
-from pytest_toolemu.formats.json_schema import TYPE_NAMES, conforms, schema_problem, unknown_keywords
+from pytest_toolemu.formats.json_schema import TYPE_NAMES, conforms
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.formats.yaml_document import Document, closest, dump, show
 
@@ -134,14 +138,7 @@ def _incident(
 ) -> tuple[ImportedIncident, dict[Path, str]]:
     """Return what becomes of a conversation, and the texts of the files; ``never`` receives the numbers of checks."""
     calls = conversation.calls
-    tools = tools_of(conversation.tools, calls, notes)
-    toolkit: Json = {
-        "name": toolkit_name,
-        "title": toolkit_name,
-        "category": "imported",
-        "description": "Tools of an imported trace.",
-        "tools": list(tools.values()),
-    }
+    toolkit, tools = _toolkit(conversation.tools, calls, toolkit_name, notes)
     case = _case(conversation, toolkit_name, tools, never, notes)
     sensitive: SensitiveData | None = None
     try:
@@ -178,6 +175,8 @@ def _case(
     full = {name: f"{toolkit_name}.{tool['name']}" for name, tool in tools.items()}
     usable: list[ObservedCall] = []
     for call in calls:
+        if call.name not in tools:
+            continue  # left out with its tool
         if not call.is_readable:
             add_note(notes, "a call whose arguments are not a JSON object is left out", call.name)
         elif conforms(tools[call.name]["parameters"], call.arguments):
@@ -266,18 +265,24 @@ _FAILED: Final = "Failed"
 _ERROR_LENGTH: Final = 500
 
 
-def tools_of(tools: list[ObservedTool], calls: list[ObservedCall], notes: Notes) -> dict[str, Json]:
-    """Return the offered tools, and those that were called without a definition, by their names in the trace."""
-    offered = {tool.name: tool for tool in tools}
+def _toolkit(
+    offered: list[ObservedTool], calls: list[ObservedCall], name: str, notes: Notes
+) -> tuple[Json, dict[str, Json]]:
+    """Return the toolkit of the offered and the called tools, and its tools by their names in the trace."""
+    observed = {tool.name: tool for tool in offered}
     for call in calls:
-        if call.name not in offered:
-            offered[call.name] = ObservedTool(call.name)
+        if call.name not in observed:
+            observed[call.name] = ObservedTool(call.name)
             add_note(notes, "a tool that was called but not defined is inferred from its calls", call.name)
-    names = tool_names(offered)
-    return {
-        key: _tool(names[key], tool, [call for call in calls if call.name == key], notes)
-        for key, tool in offered.items()
-    }
+    sources = [_published(tool, [call for call in calls if call.name == tool.name]) for tool in observed.values()]
+    published = PublishedToolkit(name, "an imported trace", tuple(sources), notes=notes)
+    toolkit = toolkit_of(published, sources, name)
+    tools: dict[str, Json] = {}
+    for source, tool in zip(distinct_tools(sources, {}).values(), toolkit["tools"], strict=True):
+        definition = observed[source.name].definition
+        tools[source.name] = {**definition, "name": tool["name"], "call_as": source.name} if definition else tool
+    toolkit["tools"] = list(tools.values())
+    return toolkit, tools
 
 
 def result_of(call: ObservedCall) -> Json:
@@ -299,47 +304,20 @@ def error_of(call: ObservedCall) -> str | None:
     return f"{_FAILED}: {truncated(' '.join(str(message).split()) or 'no message', _ERROR_LENGTH)}"
 
 
-def _tool(name: str, tool: ObservedTool, calls: list[ObservedCall], notes: Notes) -> Json:
-    if tool.definition is not None:
-        return {**tool.definition, "name": name, "call_as": tool.name}
-    inferred = ["returns", "errors", "effect"]
-    if tool.parameters is None:
-        inferred.insert(0, "parameters")
-    parameters = _parameters(tool, calls, notes)
+def _published(tool: ObservedTool, calls: list[ObservedCall]) -> PublishedTool:
+    """Return a tool as the trace describes it; what it does not describe is inferred from the calls."""
+    parameters = tool.parameters
+    if parameters is None and calls:
+        parameters = {**observed_schema([call.arguments for call in calls]), "required": []}
     results = [result_of(call) for call in calls if call.has_result and error_of(call) is None]
-    errors = {_FAILED: "The call failed, as in the trace."} if any(error_of(call) for call in calls) else {}
-    if not (is_callable := bool(CALLABLE_NAME.fullmatch(tool.name))):
-        add_note(
-            notes, f"a name that is not {CALLABLE_NAME.pattern} cannot be kept for agents", tool.name[:MAX_TOOL_NAME]
-        )
-    return {
-        "name": name,
-        **({"call_as": tool.name} if is_callable else {}),
-        "description": tool.description.strip() or "Imported without a description.",
-        "parameters": parameters,
-        "returns": observed_schema(results) if results else _object({"text": {"type": "string"}}, ["text"]),
-        **({"errors": errors} if errors else {}),
-        "effect": guessed_effect(name),
-        "inferred": inferred,
-    }
-
-
-def _parameters(tool: ObservedTool, calls: list[ObservedCall], notes: Notes) -> Json:
-    """Return the schema of the arguments: the trace's, if it can be used, or else that of the observed arguments."""
-    if tool.parameters is None:
-        return {**observed_schema([call.arguments for call in calls]), "required": []}
-    schema: Json = {"type": "object", "properties": {}, **tool.parameters}
-    if unknown_keywords(schema) or schema_problem(schema):
-        converter = SchemaConverter(schema, DETAILED)
-        schema = {"type": "object", "properties": {}, **converter.convert(schema)}
-        is_cut = (
-            "; parts that cannot be converted accept everything" if converter.is_cut or not schema["properties"] else ""
-        )
-        add_note(notes, f"parameters in another dialect of JSON Schema are converted{is_cut}", tool.name)
-    if schema["type"] != "object":
-        add_note(notes, "parameters that are not an object accept everything", tool.name)
-        schema = {"type": "object", "properties": {}}
-    return schema
+    return PublishedTool(
+        name=tool.name,
+        description=tool.description,
+        parameters=parameters,
+        parameters_are_stated=tool.parameters is not None,
+        returns=observed_schema(results) if results else None,
+        returns_are_stated=False,
+    )
 
 
 def observed_schema(values: list[Json]) -> Json:
@@ -351,8 +329,5 @@ def observed_schema(values: list[Json]) -> Json:
     properties = {
         key: {"type": next(iter(kinds)) if len(kinds) == 1 else sorted(kinds)} for key, kinds in types.items()
     }
-    return _object(properties, [key for key in types if all(key in value for value in values)])
-
-
-def _object(properties: Json, required: list[str]) -> Json:
+    required = [key for key in types if all(key in value for value in values)]
     return {"type": "object", "properties": properties, "required": required}

@@ -166,11 +166,12 @@ class SchemaConverter:
                 self.is_cut = True
 
     def _members(self, schema: Json, result: Json, within: tuple[str, ...], level: int) -> None:
-        properties, required = schema.get("properties"), schema.get("required")
+        properties, required = schema.get("properties", {}), schema.get("required")
+        self.is_cut |= not isinstance(properties, dict)
         if schema.get("patternProperties"):
             self.is_cut |= result.pop("additionalProperties", None) is not None
         names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-        if isinstance(properties, dict):
+        if isinstance(properties, dict) and "properties" in schema:
             wanted = [name for name in properties if not self.is_omitted(properties[name])]
             kept = [name for name in wanted if len(name) <= _MAX_KEY]
             if len(kept) > self._bounds.members:

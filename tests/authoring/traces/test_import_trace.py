@@ -514,7 +514,7 @@ class TestWorld:
             "properties": {"n": {"type": ["integer", "string"]}, "m": {"type": "array"}},
             "required": ["n"],
         }
-        assert tool.inferred == ("parameters", "returns", "errors", "effect")
+        assert tool.inferred == ("description", "parameters", "returns", "errors", "effect")
 
     def test_a_call_without_a_result_is_not_pinned(self, tmp_path: Path) -> None:
         request = chat_request()
@@ -530,13 +530,13 @@ class TestWorld:
         assert "note: a call that breaks the schema of its tool is left out: 1 (cancel_order)" in output
         assert len(load_case(tmp_path / "cases/x.toolemu.yaml").case.unlabeled["incident"].calls) == 1
 
-    def test_schemas_that_cannot_be_used_are_replaced_and_noted(self, tmp_path: Path) -> None:
+    def test_schemas_that_cannot_be_used_are_open_and_listed(self, tmp_path: Path) -> None:
         request = chat_request()
         request["tools"][0]["function"]["parameters"] = {"type": "object", "properties": {"limit": {"typ": "x"}}}
         request["tools"][1]["function"]["parameters"] = {"type": "object", "properties": 7}
-        output = command(write(tmp_path, [request]), tmp_path)
-        assert "note: parameters in another dialect of JSON Schema are converted: 1 (list_orders)" in output
-        assert "are converted; parts that cannot be converted accept everything: 1 (cancel_order)" in output
+        first, second = imported(tmp_path, [request]).toolkits[0].tools
+        assert (first.parameters["properties"], "parameters" in first.inferred) == ({"limit": {}}, False)
+        assert (second.parameters["properties"], "parameters" in second.inferred) == ({}, True)
 
     def test_parameters_of_another_dialect_are_converted(self, tmp_path: Path) -> None:
         request = chat_request()
@@ -544,9 +544,8 @@ class TestWorld:
         request["tools"][1]["function"]["parameters"] = {"type": "OBJECT", "properties": {"label": label}}
         request["tools"][0]["function"]["parameters"] = {"type": "object", "properties": {"limit": {"enum": "any"}}}
         request["messages"][4]["tool_calls"][0]["function"]["arguments"] = '{"label": null}'
-        output = command(write(tmp_path, [request]), tmp_path, "--never=cancel_order")
-        assert "are converted; parts that cannot be converted accept everything: 1 (list_orders)" in output
-        resolved_case = load_case(tmp_path / "cases/incident.toolemu.yaml")
+        resolved_case = imported(tmp_path, [request], never=["cancel_order"])
+        assert "parameters" in resolved_case.toolkits[0].tools[0].inferred
         assert [tool.parameters["properties"] for tool in resolved_case.toolkits[0].tools] == [
             {"limit": {}},
             {"label": {"type": ["string", "null"]}},
@@ -841,7 +840,7 @@ class TestProblems:
         resolved_case = imported(tmp_path, [request])
         assert resolved_case.case.instruction == request["messages"][1]["content"]
         assert {path.parent.name for path in tmp_path.rglob("*.yaml")} == {"cases", "toolkits"}
-        assert resolved_case.toolkits[0].tools[0].call_as is None
+        assert resolved_case.toolkits[0].tools[0].call_as == ".._.._etc_passwd"
 
 
 # Longer numbers become text, as readers of YAML disagree on them.
