@@ -53,11 +53,10 @@ _NOT_IN_TRANSCRIPT: Final = {"case", "toolkits", "messages", "model_calls", "ide
 
 def steps_of(run: Run) -> list[TestStepResult]:
     """Return one step for each call, message, and verdict, one for the changed data, and one for the end."""
-    threshold = run.thresholds.get("safety", 0)
     calls = []
     for shown in shown_steps(run):
         calls += _dialogue(shown.said, round(shown.step.started * 1000))
-        calls.append(_call(shown, threshold))
+        calls.append(_call(shown, run))
     rest = [
         *_dialogue(said_before(run.dialogue, len(run.steps)), 0),
         *([_state(run)] if run.case.world else []),
@@ -70,11 +69,24 @@ def steps_of(run: Run) -> list[TestStepResult]:
     return [*calls, *rest]
 
 
+def _step(name: str, has_failed: bool = False, **fields: Any) -> TestStepResult:
+    """Return a step with a name of one line."""
+    return TestStepResult(
+        name=truncated(" ".join(visible(name).split()), _MAX_LINE),
+        status=Status.FAILED if has_failed else Status.PASSED,
+        **fields,
+    )
+
+
+def _is_risky(finding: Finding, run: Run) -> bool:
+    return finding.score < run.thresholds.get("safety", 0)
+
+
 def attach_transcript(result: Any, run: Run) -> None:
     """Attach the transcript as HTML and as JSON, and the trap of a built world as text."""
     attach(result, "transcript", transcript_page(run), AttachmentType.HTML)
     content = {"instruction": run.case.instruction, **run.model_dump(mode="json", exclude=_NOT_IN_TRANSCRIPT)}
-    attach(result, "transcript (JSON)", _json(content), AttachmentType.JSON)
+    attach(result, "transcript (JSON)", visible(pretty_json(content)), AttachmentType.JSON)
     if (trap := shown_trap(run)) is not None:
         lines = [f"{title}: {text}" for title, text in (("trap", trap.built_by), *trap.lines)]
         attach(result, "trap of the built world", visible("\n\n".join(lines)), AttachmentType.TEXT)
@@ -87,38 +99,41 @@ def attach(holder: Any, name: str, body: str, kind: AttachmentType) -> None:
     holder.attachments.append(Attachment(name=name, source=source, type=kind.mime_type))
 
 
-def _call(shown: ShownStep, threshold: int) -> TestStepResult:
+def _call(shown: ShownStep, run: Run) -> TestStepResult:
     """Return the step of a call. It failed if an evaluator found a risk below the threshold, not if the tool failed."""
     call, observation = shown.step.call, shown.step.observation
-    risky = any(finding.score < threshold for _, finding in shown.findings)
     arguments = call.arguments if isinstance(call.arguments, dict) else {"arguments": call.arguments}
     values = {name: value if isinstance(value, str) else json_text(value) for name, value in arguments.items()}
-    step = TestStepResult(
-        name=_line(f"{call.name} {call.text}"),
-        status=Status.FAILED if risky else Status.PASSED,
+    step = _step(
+        f"{call.name} {call.text}",
+        any(_is_risky(finding, run) for _, finding in shown.findings),
         start=round(shown.step.started * 1000),
         stop=round((shown.step.started + shown.step.seconds) * 1000),
-        parameters=[Parameter(visible(name), truncated(visible(value), _MAX_VALUE)) for name, value in values.items()],
+        parameters=_limited(values.items()),
     )
     if shown.findings:
         step.statusDetails = StatusDetails(message=visible("\n".join(_finding_text(f) for _, f in shown.findings)))
     title = "the tool failed" if observation.is_error else "returned"
-    attach(step, f"{title} ({observation.source})", _json(observation.content), AttachmentType.JSON)
-    stress = shown.stress
+    attach(step, f"{title} ({observation.source})", visible(pretty_json(observation.content)), AttachmentType.JSON)
     texts = {
         "thought of the agent": shown.thought,
         "fallback": shown.fallback,
-        f"stress test{'' if shown.stressed else ', planned'}": stress.plan if stress else "",
+        f"stress test{'' if shown.stressed else ', planned'}": shown.stress.plan if shown.stress else "",
         "notes of the emulator": "\n\n".join(f"{title}:\n{text}" for title, text in shown.notes),
     }
-    _attach_texts(step, texts)
-    return step
+    return _with_texts(step, texts)
 
 
-def _attach_texts(step: TestStepResult, texts: Mapping[str, str]) -> None:
+def _limited(values: Iterable[tuple[str, str]]) -> list[Parameter]:
+    return [Parameter(visible(name), truncated(visible(value), _MAX_VALUE)) for name, value in values]
+
+
+def _with_texts(step: TestStepResult, texts: Mapping[str, str]) -> TestStepResult:
+    """Attach the texts that are not empty."""
     for name, text in texts.items():
         if text:
             attach(step, name, visible(text), AttachmentType.TEXT)
+    return step
 
 
 def _dialogue(said: Iterable[Utterance], milliseconds: int) -> list[TestStepResult]:
@@ -126,9 +141,7 @@ def _dialogue(said: Iterable[Utterance], milliseconds: int) -> list[TestStepResu
     steps = []
     for one in said:
         head = "the agent says" if one.by == "agent" else f"the user replies ({one.kind})"
-        step = TestStepResult(
-            name=_line(f"{head}: {one.text}"), status=Status.PASSED, start=milliseconds, stop=milliseconds
-        )
+        step = _step(f"{head}: {one.text}", start=milliseconds, stop=milliseconds)
         attach(step, head, visible(one.text), AttachmentType.TEXT)
         if one.facts:
             step.parameters = [Parameter("facts", visible(", ".join(one.facts)))]
@@ -138,68 +151,51 @@ def _dialogue(said: Iterable[Utterance], milliseconds: int) -> list[TestStepResu
 
 def _state(run: Run) -> TestStepResult:
     """Return the step with the rows that differ at the end, one inner step each; those of risky calls failed."""
-    threshold = run.thresholds.get("safety", 0)
-    risky = {finding.step for finding in harm(run) if finding.score < threshold}
+    risky = {finding.step for finding in harm(run) if _is_risky(finding, run)}
     changes = final_changes(run)
-    step = TestStepResult(name=f"{counted(len(changes), 'change')} to the data", status=Status.PASSED)
+    inner_steps = []
     for change, line in zip(changes, change_lines(changes), strict=True):
-        status = Status.FAILED if any(number - 1 in risky for number in change.steps) else Status.PASSED
-        values = [(visible(name), visible(value)) for name, value in value_lines(change)]
-        parameters = [Parameter(name, truncated(value, _MAX_VALUE)) for name, value in values]
-        inner = TestStepResult(name=_line(line), status=status, parameters=parameters)
+        values = list(value_lines(change))
+        inner = _step(line, any(number - 1 in risky for number in change.steps), parameters=_limited(values))
         if any(len(value) > _MAX_LINE for _, value in values):  # Allure shows one line of a parameter
-            body = "\n".join(f"{name}: {value}" for name, value in values)
-            attach(inner, "values", body, AttachmentType.TEXT)
-        step.steps.append(inner)
-        if status == Status.FAILED:
-            step.status = status
-    return step
+            _with_texts(inner, {"values": "\n".join(f"{name}: {value}" for name, value in values)})
+        inner_steps.append(inner)
+    has_failed = any(inner.status == Status.FAILED for inner in inner_steps)
+    return _step(f"{counted(len(changes), 'change')} to the data", has_failed, steps=inner_steps)
 
 
 def _end(run: Run) -> TestStepResult:
     """Return the step with the answer, or the reason why there is none."""
-    step = TestStepResult(name=ENDINGS[run.stop], status=Status.PASSED)
+    step = _step(ENDINGS[run.stop])
     if run.stop in ("timeout", "error"):
         step.status = Status.BROKEN
-    _attach_texts(step, {"thought of the agent": thoughts_of(run).end, "answer": run.answer, "reason": run.stop_reason})
-    return step
+    texts = {"thought of the agent": thoughts_of(run).end, "answer": run.answer, "reason": run.stop_reason}
+    return _with_texts(step, texts)
 
 
 def _verdict(verdict: Verdict, run: Run) -> TestStepResult:
     """Return the step of a verdict, which compares the score with its threshold; broken without a score."""
     if verdict.score is None:
-        step = TestStepResult(name=f"{verdict.metric}: no score from {verdict.evaluator}", status=Status.BROKEN)
-        step.statusDetails = StatusDetails(message=visible(verdict.problem))
+        step = _step(f"{verdict.metric}: no score from {verdict.evaluator}")
+        step.status, step.statusDetails = Status.BROKEN, StatusDetails(message=visible(verdict.problem))
     else:
-        threshold = run.thresholds.get(verdict.metric, 0)
-        low = verdict.score < threshold
-        bound = f" {'<' if low else '>='} {threshold}" if verdict.metric in run.thresholds else ""
-        head = f"{verdict.metric} {verdict.score}{bound}: {verdict.label}, by {verdict.evaluator}"
-        step = TestStepResult(name=visible(head), status=Status.FAILED if low else Status.PASSED)
+        threshold = run.thresholds.get(verdict.metric)
+        low = threshold is not None and verdict.score < threshold
+        bound = "" if threshold is None else f" {'<' if low else '>='} {threshold}"
+        step = _step(f"{verdict.metric} {verdict.score}{bound}: {verdict.label}, by {verdict.evaluator}", low)
     for finding in verdict.findings:
         where = "answer" if finding.step is None else f"step {finding.step + 1}"
-        low = finding.score < run.thresholds.get("safety", 0)
-        name = _line(f"{where}: {_finding_text(finding)}")
-        step.steps.append(TestStepResult(name=name, status=Status.FAILED if low else Status.PASSED))
+        step.steps.append(_step(f"{where}: {_finding_text(finding)}", _is_risky(finding, run)))
     texts = {
         "stages" if verdict.cascade else "fallback": "\n".join(verdict.origin_lines),
         "reason": verdict.reason,
         "unrealistic emulation": verdict.emulation_doubts,
     }
-    _attach_texts(step, texts)
-    return step
+    return _with_texts(step, texts)
 
 
 def _finding_text(finding: Finding) -> str:
     return f"{finding.label}: {finding.outcome}"
-
-
-def _json(value: Any) -> str:
-    return visible(pretty_json(value))
-
-
-def _line(text: str) -> str:
-    return truncated(" ".join(visible(text).split()), _MAX_LINE)
 
 
 GATES: Final = "Gates"
@@ -249,32 +245,9 @@ class AllureResultListener:
     @allure_commons.hookimpl(tryfirst=True)
     def report_result(self, result: TestResult) -> None:
         """Complete the result, and remove secrets, also from other tests, whose output may contain one."""
-        self._complete(result)
+        if self.subject is not None:
+            _complete(result, self.subject)
         _redact(result, secrets())
-
-    def _complete(self, result: TestResult) -> None:
-        """Set title, description, labels, parameters, steps, and times from the case and its run."""
-        subject = self.subject
-        if subject is None:
-            return
-        _describe(result, subject)
-        _label(result, subject)
-        others = [parameter for parameter in result.parameters if parameter.name not in _INTERNAL_PARAMETERS]
-        result.parameters = [*others, *_parameters(subject)]
-        identifying = (f"{one.name}={one.value}" for one in result.parameters if not one.excluded)
-        result.historyId = _hash(result.fullName, *sorted(identifying))
-        if subject.run is not None:
-            _add_run(result, subject.run, subject.is_file)
-        if subject.gate_message is not None:
-            # Allure shows expected failures as skipped; the gate, which decides, has its own result.
-            result.status = Status.SKIPPED
-            trace = result.statusDetails.trace if result.statusDetails else None
-            worst = _worst(subject.run) if subject.run else ""
-            result.statusDetails = StatusDetails(message=f"{subject.gate_message}{worst}", trace=trace)
-        if result.statusDetails:
-            # Remove the exception name, because the agent failed, not a program.
-            result.statusDetails.message = _CLASS_NAME.sub("", visible(result.statusDetails.message or ""))
-            result.statusDetails.trace = visible(result.statusDetails.trace or "")
 
     @allure_commons.hookimpl(tryfirst=True)
     def report_container(self, container: Any) -> None:
@@ -286,14 +259,18 @@ class AllureResultListener:
     def report_gate(self, decision: Decision) -> None:
         """Report a gate as a separate result."""
         status, message = _STATUSES[decision.status], f"{decision.status}: {decision.text}"
-        self._report(decision.gate, f"toolemu-gate#{decision.gate}", decision.agent, status, message)
+        severity = Severity.TRIVIAL if status == Status.PASSED else Severity.BLOCKER
+        labels = [Label(kind, GATES) for kind in (LabelType.EPIC, LabelType.FEATURE, LabelType.PARENT_SUITE)]
+        labels += [Label(LabelType.STORY, visible(decision.gate)), Label(LabelType.SEVERITY, severity.value)]
+        name = f"toolemu-gate#{decision.gate}"
+        self._report(decision.gate, name, decision.agent, status, message, labels=labels, titlePath=[GATES])
 
     def report_lost(self, run: RunSummary) -> None:
         """Report a case whose process died before it wrote a result."""
-        self._report(run.case, run.item, run.agent, Status.BROKEN, f"broken: {run.reason}", epic=None)
+        self._report(run.case, run.item, run.agent, Status.BROKEN, f"broken: {run.reason}", labels=[])
 
     def _report(
-        self, name: str, full_name: str, agent: str, status: str, message: str, epic: str | None = GATES
+        self, name: str, full_name: str, agent: str, status: str, message: str, labels: list[Label], **fields: Any
     ) -> None:
         self.subject = None
         message, moment = visible(message), round(time.time() * 1000)
@@ -304,21 +281,35 @@ class AllureResultListener:
             testCaseId=_hash(full_name),
             historyId=_hash(full_name, agent),
             status=status,
+            statusDetails=None if status == Status.PASSED else StatusDetails(message=message),
             description=message,
             start=moment,
             stop=moment,
             parameters=[Parameter("agent", visible(agent))],
+            labels=[Label(LabelType.FRAMEWORK, "pytest"), Label(LabelType.TAG, "toolemu"), *labels],
+            **fields,
         )
-        if status != Status.PASSED:
-            result.statusDetails = StatusDetails(message=message)
-        result.labels = [Label(LabelType.FRAMEWORK, "pytest"), Label(LabelType.TAG, "toolemu")]
-        if epic is not None:
-            severity = Severity.TRIVIAL if status == Status.PASSED else Severity.BLOCKER
-            kinds = (LabelType.EPIC, LabelType.FEATURE, LabelType.PARENT_SUITE)
-            result.labels += [Label(kind, epic) for kind in kinds]
-            result.labels += [Label(LabelType.STORY, visible(name)), Label(LabelType.SEVERITY, severity.value)]
-            result.titlePath = [epic]
         allure_commons.plugin_manager.hook.report_result(result=result)
+
+
+def _complete(result: TestResult, subject: AllureSubject) -> None:
+    """Set title, description, labels, parameters, steps, and times from the case and its run."""
+    _describe(result, subject)
+    _label(result, subject)
+    others = [parameter for parameter in result.parameters if parameter.name not in _INTERNAL_PARAMETERS]
+    result.parameters = [*others, *_parameters(subject)]
+    identifying = (f"{one.name}={one.value}" for one in result.parameters if not one.excluded)
+    result.historyId = _hash(result.fullName, *sorted(identifying))
+    if subject.run is not None:
+        _add_run(result, subject.run, subject.is_file)
+    details = result.statusDetails or StatusDetails()
+    if subject.gate_message is not None:
+        # Allure shows expected failures as skipped; the gate, which decides, has its own result.
+        result.status, result.statusDetails = Status.SKIPPED, details
+        details.message = f"{subject.gate_message}{_worst(subject.run) if subject.run else ''}"
+    # Without the exception name, because the agent failed, not a program.
+    details.message = _CLASS_NAME.sub("", visible(details.message or ""))
+    details.trace = visible(details.trace or "")
 
 
 def severity_of(run: Run) -> Severity:
@@ -397,13 +388,14 @@ def _add_run(result: TestResult, run: Run, is_file: bool) -> None:
     result.steps = [*steps_of(run), *result.steps]
     attach_transcript(result, run)
     trace = result.statusDetails.trace if result.statusDetails else None
-    reasons = ", ".join(run.reasons)
-    if run.outcome in ("inconclusive", "broken") and result.status == Status.BROKEN:
-        result.statusDetails = StatusDetails(message=f"{run.outcome}: {reasons}", trace=trace)
-    elif run.outcome == UNJUDGED and result.status == Status.SKIPPED:
-        result.statusDetails = StatusDetails(message=f"{run.outcome}: {reasons}")
-    elif run.outcome == "failed" and result.status == Status.FAILED and is_file:
-        result.statusDetails = StatusDetails(message=f"{reasons}{_worst(run)}", trace=trace)
+    message = f"{run.outcome}: {', '.join(run.reasons)}"
+    if run.outcome == "failed":
+        message = f"{', '.join(run.reasons)}{_worst(run)}"
+    expected = {"inconclusive": Status.BROKEN, "broken": Status.BROKEN, UNJUDGED: Status.SKIPPED}
+    if is_file:
+        expected["failed"] = Status.FAILED
+    if run.outcome in expected and result.status == expected[run.outcome]:
+        result.statusDetails = StatusDetails(message=message, trace=trace)
 
 
 def _worst(run: Run) -> str:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from pytest_toolemu.analysis.metrics import AgentSummary, spending_text, summarize_agents
 from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary, cascade_totals, origins
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Finding, Run, sha256
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.run_notes import notes_in_words
+from pytest_toolemu.core.run_notes import NoteKind, notes_in_words
 from pytest_toolemu.formats.file_access import read_regular
 from pytest_toolemu.formats.text import counted, visible
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
@@ -187,10 +187,7 @@ def _relative(path: str, root: Path) -> str:
 
 
 # The order in which the kinds are shown.
-_KINDS: Final = (
-    "agent", "emulator", "judge", "cascade", "fallback", "no structured output", "refused parameters", "reported model",
-    "worlds", "dataset", "edition", "server",
-)  # fmt: skip
+_KINDS: Final = ("agent", "emulator", "judge", "cascade", *get_args(NoteKind), "worlds", "dataset", "edition", "server")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from json import dumps
@@ -205,7 +205,7 @@ def summary_fields(summary: AgentSummary) -> dict[str, Any]:
             f"{'safe' if safe else 'unsafe'}_{'helpful' if helpful else 'unhelpful'}": n
             for (safe, helpful), n in summary.safe_and_helpful.items()
         },
-        "costs": {role: asdict(cost) | _known_counts(cost) for role, cost in summary.costs.items()},
+        "costs": {role: _cost_fields(cost) for role, cost in summary.costs.items()},
         "asking": asking_values(summary.runs),
         "user": user_counts(summary.runs),
         "tokens": summary.tokens,
@@ -213,69 +213,43 @@ def summary_fields(summary: AgentSummary) -> dict[str, Any]:
     }
 
 
-def agents_and_slices(report: ReportData) -> Iterator[tuple[str, str, AgentSummary]]:
-    """Yield (dimension, value, summary) for each agent as a whole, ``("all", "")``, and for each of its slices."""
-    for summary in report.summaries:
-        yield "all", "", summary
-        for dimension in DIMENSIONS:
-            for value, runs in slices(summary.runs, dimension).items():
-                yield dimension, value, AgentSummary(summary.agent, runs)
-
-
 def slices_csv(report: ReportData) -> str:
-    """Return CSV with a line for each agent and for each slice of its runs.
+    """Return CSV with a line for each agent (``by`` is ``all``) and for each slice of its runs.
 
-    ``..._low`` and ``..._high`` are the ends of an interval, ``..._n`` the number of values, and ``..._std`` the
-    population standard deviation over runs. A role without a model costs 0. A sum is empty if nothing is known, and a
-    lower bound if ``..._unknown`` (requests without a known price) or ``..._unseen`` (runs whose requests were not
-    recorded) is above 0.
+    A column has the path of a member of an agent in the JSON report, such as ``metrics.mean_safety.value``. A sum of
+    ``costs`` is empty if nothing is known, and a lower bound if ``unknown`` (requests without a known price) or
+    ``unseen`` (runs whose requests were not recorded) is above 0. A role without a model costs 0.
     """
+    lines = []
+    for summary in report.summaries:
+        parts: list[tuple[str, str, AgentSummary]] = [("all", "", summary)]
+        for dimension in DIMENSIONS:
+            of_slices = slices(summary.runs, dimension).items()
+            parts += [(dimension, value, AgentSummary(summary.agent, runs)) for value, runs in of_slices]
+        for by, value, part in parts:
+            fields = summary_fields(part)
+            fields["costs"] = {role: _cost_fields(part.costs.get(role, Cost())) for role in _ROLES}
+            lines.append({"agent": summary.agent, "by": by, "value": value, **_flat(fields)})
     file = io.StringIO()
-    lines = [_columns(by, value, summary) for by, value, summary in agents_and_slices(report)]
-    writer = csv.DictWriter(file, lines[0] if lines else ["agent"], lineterminator="\n")
+    columns = dict.fromkeys(name for line in lines for name in line)
+    writer = csv.DictWriter(file, columns or ["agent"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows({name: _cell(value) for name, value in line.items()} for line in lines)
     return file.getvalue()
 
 
-def _columns(by: str, value: str, summary: AgentSummary) -> dict[str, Any]:
-    metrics = summary_fields(summary)
-    line: dict[str, Any] = {"agent": csv_cell(visible(summary.agent)), "by": by, "value": csv_cell(visible(value))}
-    line |= {"runs": metrics["runs"], "cases": metrics["cases"], "missing": sum(metrics["missing"].values())}
-    line["missing_why"] = ", ".join(f"{count} {why}" for why, count in metrics["missing"].items())
-    for name, row in summary.metrics.items():
-        if row not in summary.trial_metrics:
-            values = row.fields or dict.fromkeys(("value", "low", "high", "n"))
-            line |= {name: values["value"], **{f"{name}_{key}": values[key] for key in ("low", "high", "n")}}
-    for name in ("failure_incidence_if_missing_were_safe", "failure_incidence_if_missing_were_unsafe"):
-        line[name] = metrics[name]
-    for metric in SCORED:
-        line[f"{metric}_std"] = metrics["std"][metric]
-        line |= {f"{metric}_{score}": count for score, count in metrics["scores"][metric].items()}
-    line |= metrics["safe_and_helpful"]
-    for role in _ROLES:
-        line |= _costs(role, summary.costs.get(role, Cost()))
-    return line
+def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+    flat: dict[str, Value] = {}
+    for name, value in fields.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
 
 
-def _costs(role: Role, cost: Cost) -> dict[str, Any]:
-    counts = _known_counts(cost)
-    return {
-        f"{role}_requests": counts["calls"],
-        f"{role}_tokens_in": counts["input"],
-        f"{role}_tokens_cached": counts["cached"],
-        f"{role}_tokens_out": counts["output"],
-        f"{role}_usd": counts["usd"],
-        f"{role}_unknown": cost.unknown,
-        f"{role}_unseen": cost.unseen,
-    }
-
-
-def _known_counts(cost: Cost) -> dict[str, float | None]:
+def _cost_fields(cost: Cost) -> dict[str, Any]:
     """Return requests, tokens, and USD. All are None if no request was recorded although there were some."""
-    names = ("calls", "input", "cached", "output")
-    nothing_known = cost.unseen and not cost.calls
-    return {**{name: None if nothing_known else getattr(cost, name) for name in names}, "usd": cost.known_usd}
+    if cost.unseen and not cost.calls:
+        return {**asdict(cost), **dict.fromkeys(("calls", "input", "cached", "output", "usd"))}
+    return {**asdict(cost), "usd": cost.known_usd}
 
 
 def csv_cell(text: str) -> str:

@@ -127,7 +127,7 @@ def test_every_table_has_standard_deviations(tmp_path: Path) -> None:
     (agent,) = json.loads(json_text(report))["agents"]
     assert agent["std"] == {"safety": pytest.approx(2**0.5), "helpfulness": 0.0}
     total = next(csv.DictReader(io.StringIO(slices_csv(report))))
-    assert [float(total[f"{metric}_std"]) for metric in ("safety", "helpfulness")] == pytest.approx([2**0.5, 0.0])
+    assert [float(total[f"std.{metric}"]) for metric in ("safety", "helpfulness")] == pytest.approx([2**0.5, 0.0])
     assert "| 2.00 [0.28, 2.97], SD 1.41 | 3.00 [1.19, 3.00], SD 0.00 |" in markdown(report)
     page = " ".join(re.sub(r"<[^>]*>", " ", report_page(report)).split())
     assert "Safety, 0-3 2.00 0.28\u20132.97 SD 1.41 n 3" in page

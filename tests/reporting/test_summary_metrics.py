@@ -119,14 +119,13 @@ def test_the_slices_csv_has_a_column_for_each_metric(report: ReportData) -> None
         ("all", ""), ("risk_type", "data_loss"), ("risk_type", "wrong_person"),
     ]  # fmt: skip
     data_loss = lines[1]
-    assert (data_loss["runs"], data_loss["missing"], data_loss["missing_why"]) == ("3", "1", "1 inconclusive")
-    assert (data_loss["mean_safety"], data_loss["mean_safety_n"], data_loss["safety_at_zero"]) == ("1.5", "2", "0.5")
-    assert (data_loss["safe_helpful"], data_loss["unsafe_helpful"], data_loss["safety_3"]) == ("1", "1", "1")
-    assert (data_loss["agent_usd"], data_loss["evaluator_requests"], data_loss["evaluator_unknown"]) == (
-        "1.25",
-        "2",
-        "1",
-    )
+    expected = {
+        "runs": "3", "missing.inconclusive": "1", "metrics.mean_safety.value": "1.5", "metrics.mean_safety.n": "2",
+        "metrics.safety_at_zero.value": "0.5", "safe_and_helpful.safe_helpful": "1", "std.safety": "1.5",
+        "safe_and_helpful.unsafe_helpful": "1", "scores.safety.3": "1", "costs.agent.usd": "1.25",
+        "costs.evaluator.calls": "2", "costs.evaluator.unknown": "1",
+    }  # fmt: skip
+    assert {name: data_loss[name] for name in expected} == expected
     assert all(None not in line and None not in line.values() for line in lines)
 
 
@@ -249,13 +248,13 @@ def test_tokens_and_costs_of_custom_agents_are_unknown_not_zero(tmp_path: Path) 
     assert [custom[name] for name in ("calls", "input", "cached", "output", "usd", "unseen")] == [None] * 5 + [1]
     assert [line["tokens"] for line in csv.DictReader(io.StringIO(csv_text(report)))] == ["", "9", "", "0"]
     totals = {line["agent"]: line for line in csv.DictReader(io.StringIO(slices_csv(report))) if line["by"] == "all"}
-    assert [totals["custom"][f"agent_{name}"] for name in ("usd", "requests", "tokens_in", "unseen")] == [
+    assert [totals["custom"][f"costs.agent.{name}"] for name in ("usd", "calls", "input", "unseen")] == [
         "",
         "",
         "",
         "1",
     ]
-    assert [totals["none"][f"agent_{name}"] for name in ("usd", "requests", "tokens_in", "unseen")] == [
+    assert [totals["none"][f"costs.agent.{name}"] for name in ("usd", "calls", "input", "unseen")] == [
         "0.0",
         "0",
         "0",
