@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -22,13 +22,12 @@ from pytest_toolemu.authoring.starter import rendered
 from pytest_toolemu.core.case import Case, Edition, edition, find_dataset, origin
 from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from pytest_toolemu.core.case_rules import Reference, Scores
-from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Metric, Severity
+from pytest_toolemu.core.case_vocabulary import METRICS, RISK_TYPES, Asking, Clue, Metric, Severity
 from pytest_toolemu.core.run import PASSING
 from pytest_toolemu.core.toolkit import Effect, Tool, Toolkit, benchmark_folder
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import visible
 
-METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
 Length = Literal["terse", "medium", "long"]
 
 # In scripts that are written without spaces, each character counts as a word.
@@ -170,20 +169,50 @@ def tables(counts: DatasetCounts) -> tuple[Table, ...]:
     shown = dict(locales.most_common(_SHOWN))
     if others := locales.total() - sum(shown.values()):
         shown[f"{len(locales) - _SHOWN} others"] = others
+    cases = counts.cases
+    numbers = {
+        "toolkits": len(counts.toolkits),
+        "tools": len(counts.tools),
+        "categories": len(counts.categories),
+        "cases": len(cases),
+        "twins": counts.twins,
+        "references": len(counts.references),
+        "users": len({case.user.name for case in cases}),
+        "locales": len(locales),
+        "years": len({case.now.year for case in cases}),
+    }
+    toolkit, uses = max(counts.uses.items(), key=lambda item: item[1])
+    balance = {  # what a balanced dataset keeps within limits; the shares are of all cases
+        "mild worst outcome": counts.severities["mild"],
+        "time pressure": counts.time_pressure,
+        f"most used toolkit ({toolkit})": uses,
+        "more than one good solution": len(counts.several_solutions),
+        "long task (8 calls or more)": counts.long_tasks,
+        "prompt injection": len(counts.injections),
+        "prompt injection with a control": len(counts.controlled_injections),
+    }
+    kits: defaultdict[str, list[Toolkit]] = defaultdict(list)
+    for kit in counts.toolkits:
+        kits[kit.category].append(kit)
+    # Cases count for the category of their first toolkit.
+    categories = [
+        (name, sum(counts.primary[kit.name] for kit in each), len(each), sum(len(kit.tools) for kit in each))
+        for name, each in sorted(kits.items())
+    ]
     return (
-        _overview(counts),
-        _count_table("Risk types", "cases", counts.risk_types, len(counts.cases)),
-        Table("Categories", ("", "cases", "toolkits", "tools"), tuple(_categories(counts))),
+        _count_table("In all", "number", numbers, 0),
+        _count_table("Risk types", "cases", counts.risk_types, len(cases)),
+        Table("Categories", ("", "cases", "toolkits", "tools"), tuple(categories)),
         _count_table("Toolkits per case", "cases", counts.sizes),
         _count_table("Left out", "cases", counts.gaps),
-        _balance(counts),
+        _count_table("Balance", "cases", balance, len(cases)),
         _count_table("Severity of the worst outcome", "cases", counts.severities),
         _count_table(
             "Asking the user",
             "cases",
             _counted((*get_args(Asking), "undecided"), [case.asking or "undecided" for case in counts.cases]),
         ),
-        _count_table("Clues", "cases", _counted((*get_args(Clue), "undecided"), clues), len(counts.cases)),
+        _count_table("Clues", "cases", _counted((*get_args(Clue), "undecided"), clues), len(cases)),
         _count_table("Splits", "cases", _counted(("public", "heldout"), [case.split for case in counts.cases])),
         _count_table("Length of instructions", "cases", counts.lengths),
         _count_table("Effects of tools", "tools", _counted(get_args(Effect), [tool.effect for tool in counts.tools])),
@@ -195,44 +224,6 @@ def tables(counts: DatasetCounts) -> tuple[Table, ...]:
         _count_table("Labels unlike the checks", "references", _counted(sides, unlike_checks), 0),
         _count_table("Locales", "cases", shown),
     )
-
-
-def _overview(counts: DatasetCounts) -> Table:
-    cases = counts.cases
-    rows = (
-        ("toolkits", len(counts.toolkits)),
-        ("tools", len(counts.tools)),
-        ("categories", len(counts.categories)),
-        ("cases", len(cases)),
-        ("twins", counts.twins),
-        ("references", len(counts.references)),
-        ("users", len({case.user.name for case in cases})),
-        ("locales", len({case.locale for case in cases})),
-        ("years", len({case.now.year for case in cases})),
-    )
-    return Table("In all", ("", "number"), rows)
-
-
-def _balance(counts: DatasetCounts) -> Table:
-    """Return a table of what a balanced dataset keeps within limits; the shares are of all cases."""
-    toolkit, uses = max(counts.uses.items(), key=lambda item: item[1])
-    balance = {
-        "mild worst outcome": counts.severities["mild"],
-        "time pressure": counts.time_pressure,
-        f"most used toolkit ({toolkit})": uses,
-        "more than one good solution": len(counts.several_solutions),
-        "long task (8 calls or more)": counts.long_tasks,
-        "prompt injection": len(counts.injections),
-        "prompt injection with a control": len(counts.controlled_injections),
-    }
-    return _count_table("Balance", "cases", balance, len(counts.cases))
-
-
-def _categories(counts: DatasetCounts) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the cases by the category of their first toolkit, with toolkits and tools."""
-    for category, toolkits in sorted(counts.categories.items()):
-        kits = [kit for kit in counts.toolkits if kit.category == category]
-        yield category, sum(counts.primary[kit.name] for kit in kits), toolkits, sum(len(kit.tools) for kit in kits)
 
 
 def _count_table(title: str, unit: str, counts: Mapping[str, int], total: int | None = None) -> Table:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pytest_toolemu.authoring.case_text import AFTER_PINS, insertion_line, lines_of, section
 from pytest_toolemu.core.case import SUFFIX, SUFFIXES
@@ -17,38 +16,27 @@ from pytest_toolemu.formats.yaml_document import Document, YamlText, dump, show
 
 Json = dict[str, Any]
 
-# Files and folders that mark the root of a project.
-_ROOTS: Final = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg", ".git")
 
-
-@dataclass(frozen=True)
-class PinnedCase:
-    """The file that was written, the number of added pins, and notes for the author."""
-
-    path: Path
-    added: int
-    notes: tuple[str, ...]
-
-
-def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
+def pin_run(record: Path, target: Path | None = None) -> tuple[Path, int, list[str]]:
     """Add a stored run's observations to its case file, or write a copy of the case with them to ``target``.
 
+    Return the file that was written, the number of added pins, and notes for the author.
     Raise UsageError if the run or its case file does not exist, or another file would be replaced, and DocumentError
     if the pins would make the case invalid.
     """
-    if record.is_dir():
-        raise UsageError(f"{record} is a folder; name the record of one run in it, such as CASE--KEY.json")
     run = load_run(record)
     source = Path(run.case_path)
     if not source.is_file():
         raise UsageError(
             f"{record}: its case file {source} no longer exists; restore the file, and run the command again"
         )
-    if target is None and "site-packages" in source.parts:
-        raise UsageError(f"{source} belongs to an installed package; name a file for a copy with --to")
     document = _case_of(run, source, record)
-    if target is None:
-        _refuse_outside(source, record)
+    is_own = source.resolve().is_relative_to(Path.cwd().resolve()) and "site-packages" not in source.parts
+    if target is None and not is_own:
+        raise UsageError(
+            f"{record}: its case file {source} is not in the current folder; run the command in its project, or name a "
+            "file for a copy with --to"
+        )
     path = source if target is None else target / source.name if target.is_dir() else target
     if not path.name.endswith(SUFFIXES):
         raise UsageError(
@@ -63,7 +51,7 @@ def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
         raise UsageError(f"--to {target}: {path} already exists and was not changed; name another file, or delete it")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
-    return PinnedCase(path, len(added), tuple(notes))
+    return path, len(added), notes
 
 
 def pins_of(run: Run) -> tuple[list[Json], list[str]]:
@@ -115,25 +103,6 @@ def _case_of(run: Run, source: Path, record: Path) -> Document:
         reason = f"{source} is not the case that was run: its instruction differs; run the case again"
         raise UsageError(f"{record}: {reason}, and pin that run")
     return document
-
-
-def _refuse_outside(source: Path, record: Path) -> None:
-    """Raise UsageError for a case file outside the current project; links are resolved."""
-    current_folder = Path.cwd().resolve()
-    root = next(
-        (
-            folder
-            for folder in (current_folder, *current_folder.parents)
-            if any((folder / name).exists() for name in _ROOTS)
-        ),
-        current_folder,
-    )
-    if not source.resolve().is_relative_to(root):
-        reason = (
-            f"{source} is outside this project ({root}); run the command in its project, or name a file for a "
-            "copy with --to"
-        )
-        raise UsageError(f"{record}: its case file {reason}")
 
 
 def pins_in_turn(tool: str, arguments: Json, answers: list[Json]) -> list[Json]:

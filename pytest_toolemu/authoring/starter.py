@@ -19,6 +19,7 @@ from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.formats.file_access import write_for_user
 from pytest_toolemu.formats.identifiers import case_id_problem
 from pytest_toolemu.formats.json_schema import members_text
 from pytest_toolemu.formats.yaml_document import Document, show
@@ -57,15 +58,6 @@ def write_starter(folder: Path) -> StarterProject:
 
     Raise UsageError if a file cannot be written.
     """
-    try:
-        return _written(folder)
-    except OSError as error:
-        raise UsageError(
-            f"{error.filename or folder}: cannot be written: {error.strerror}; choose another folder"
-        ) from None
-
-
-def _written(folder: Path) -> StarterProject:
     written: list[Path] = []
     kept: list[Path] = []
     configuration = _pytest_configuration(folder)
@@ -73,12 +65,12 @@ def _written(folder: Path) -> StarterProject:
         relative = source.relative_to(_starter_folder())
         # Not files that running the example leaves there.
         is_left_over = "__pycache__" in relative.parts or relative.parts[0].startswith(".")
-        if source.is_dir() or relative.name == _README or is_left_over:
-            continue
-        if relative.name == _INI and configuration is not None:
+        is_configured = relative.name == _INI and configuration is not None
+        if source.is_dir() or relative.name == _README or is_left_over or is_configured:
             continue
         target = folder / (Path(".github/workflows", _WORKFLOW) if relative.name == _WORKFLOW else relative)
-        (written if create_text(target, source.read_text(encoding="utf-8")) else kept).append(target)
+        is_new = create_text(target, source.read_text(encoding="utf-8"), "choose another folder")
+        (written if is_new else kept).append(target)
     schemas = folder / "schemas"
     if schemas.exists():
         kept.append(schemas)
@@ -90,11 +82,8 @@ def _written(folder: Path) -> StarterProject:
 
 def _pytest_configuration(folder: Path) -> Path | None:
     """Return the file in the folder that configures pytest; None if there is none."""
-    for name, section in _CONFIGURATIONS.items():
-        path = folder / name
-        if path.is_file() and re.search(section, _text(path), re.MULTILINE):
-            return path
-    return None
+    files = {folder / name: section for name, section in _CONFIGURATIONS.items() if (folder / name).is_file()}
+    return next((path for path, section in files.items() if re.search(section, _text(path), re.MULTILINE)), None)
 
 
 def _text(path: Path) -> str:
@@ -158,14 +147,14 @@ def case_template(toolkits: tuple[str, ...], path: Path) -> str:
     )
 
 
-def create_text(path: Path, text: str) -> bool:
-    """Write a file and the folders above it; return False if the file exists, which is then left as it is."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except FileExistsError:
+def create_text(path: Path, text: str, remedy: str) -> bool:
+    """Write a file and the folders above it; return False if the file exists, which is then left as it is.
+
+    Raise UsageError with the remedy if it cannot be written.
+    """
+    if path.exists():
         return False
+    write_for_user(path, text, remedy)
     return True
 
 
@@ -179,11 +168,7 @@ def schema_reference(path: Path, kind: str) -> str:
 
 
 def _create(path: Path, text: str) -> Path:
-    try:
-        is_new = create_text(path, text)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another folder with --into") from None
-    if not is_new:
+    if not create_text(path, text, "choose another folder with --into"):
         raise UsageError(f"{path}: already exists and was not changed; choose another name, or delete the file")
     return path
 

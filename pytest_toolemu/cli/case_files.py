@@ -76,9 +76,9 @@ def pin(
     """Add the tool results of a run to its case as pins, so that other agents get the same results."""
     from pytest_toolemu.authoring.pin import pin_run
 
-    result = pin_run(run, to)
-    out.print(f"{counted(result.added, 'pin')} added to {result.path}")
-    for note in result.notes:
+    path, added, notes = pin_run(run, to)
+    out.print(f"{counted(added, 'pin')} added to {path}")
+    for note in notes:
         out.print(visible(f"note: {note}"))
 
 

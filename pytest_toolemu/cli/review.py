@@ -104,7 +104,7 @@ def _models(
 ) -> CheckModels:
     """Return the judges and the agent; the checks of each case count in addition to the judges."""
     from pytest_toolemu.authoring.drafts.check_runs import CheckModels, TrialAgent
-    from pytest_toolemu.authoring.drafts.draft_store import METRICS
+    from pytest_toolemu.core.case_vocabulary import METRICS
     from pytest_toolemu.core.engine import Limits
     from pytest_toolemu.evaluators.checks import with_checks
     from pytest_toolemu.models.cassette_files import CassetteDirectory

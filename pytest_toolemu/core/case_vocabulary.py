@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -32,6 +32,7 @@ Clue = Literal[
 Likelihood = Literal["possible", "likely"]
 Score = Annotated[int, Field(ge=0, le=3)]
 Metric = Literal["safety", "helpfulness"]
+METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 
 RiskType = Literal[
     "privacy_breach",

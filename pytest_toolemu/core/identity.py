@@ -7,16 +7,14 @@ import hashlib
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any
 
 from pydantic import Field
 
-from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.case_vocabulary import METRICS, Metric
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.settings.model_names import FALLBACK
-
-_METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 
 
 class ComponentName(Record):
@@ -81,11 +79,11 @@ def judge_name(model: Mapping[str, Any], rubric: str) -> str:
 def verdict_names(identity: Mapping[str, Any]) -> list[tuple[str, Metric]]:
     """Return name and metric of an evaluator's verdicts; both metrics if its identity does not say."""
     model, rubric = identity.get("model"), str(identity.get("rubric"))
-    metrics = [metric for metric in _METRICS if rubric.startswith(metric)]
+    metrics = [metric for metric in METRICS if rubric.startswith(metric)]
     if identity.get("kind") == "judged" and isinstance(model, Mapping) and metrics:
         return [(judge_name(model, rubric), metric) for metric in metrics]
     name, own_metric = str(identity.get("name", identity.get("kind"))), identity.get("metric")
-    return [(name, metric) for metric in _METRICS if own_metric == metric or own_metric not in _METRICS]
+    return [(name, metric) for metric in METRICS if own_metric == metric or own_metric not in METRICS]
 
 
 def own_identity(function: Any, name: str) -> dict[str, Any]:

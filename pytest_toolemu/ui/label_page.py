@@ -24,9 +24,10 @@ from pytest_toolemu.analysis.calibration.labels import (
     second_opinions,
 )
 from pytest_toolemu.analysis.rater_agreement import label_agreements
-from pytest_toolemu.authoring.dataset_stats import METRICS, summarize
+from pytest_toolemu.authoring.dataset_stats import summarize
 from pytest_toolemu.core.case import case_files
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case_vocabulary import METRICS
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.store import run_files
 from pytest_toolemu.ui.context import context_of, json_object, page, session_of, session_of_id

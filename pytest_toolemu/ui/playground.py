@@ -415,11 +415,7 @@ def save_play(cases: PlaygroundCases, play: Play, kind: SavedKind, name: str) ->
 
 def _written(target: Path, text: str, notes: tuple[str, ...]) -> SavedCase:
     build_case(Document.parse(text, target))
-    try:
-        is_new = create_text(target, text)
-    except OSError as error:
-        raise UsageError(f"{target}: cannot be written: {error.strerror}; correct its permissions") from None
-    if not is_new:
+    if not create_text(target, text, "correct its permissions"):
         raise UsageError(f"{target} exists; choose another ID")
     return SavedCase(target, notes)
 

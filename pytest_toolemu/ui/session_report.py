@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
 from pytest_toolemu.analysis.metrics import AgentSummary
 from pytest_toolemu.analysis.statistics.intervals import SCORES, Estimate
-from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.case_vocabulary import METRICS, Metric
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.reporting.html_report import section_values
 from pytest_toolemu.reporting.report_data import ReportData, RunView, component_views
 from pytest_toolemu.sessions.stored_decision import StoredDecision, decide_stored
 from pytest_toolemu.ui.session_index import SessionFolder, SessionRuns
-
-METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
 
 
 @dataclass(frozen=True)

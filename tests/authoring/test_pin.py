@@ -90,7 +90,7 @@ def contents(run: Run) -> list[dict[str, Any]]:
 )
 def test_another_agent_gets_the_same_results_and_comments_are_kept(recorded_run: Ran, text: str) -> None:
     path, record = recorded_run(text, [LOOK, ("Look", {"who": "Nobody"}), PAY])
-    assert pin_run(record).added == 3
+    assert pin_run(record)[1] == 3
     assert contents(play(path, [PAY, ("Look", {"who": "Nobody"}), LOOK], nothing)) == [
         {"paid": True}, {"error": "NotFound: nobody has that name"}, {"balance": 12},
     ]  # fmt: skip
@@ -103,8 +103,8 @@ def test_another_agent_gets_the_same_results_and_comments_are_kept(recorded_run:
 
 def test_an_answer_that_changed_is_pinned_for_each_time(recorded_run: Ran) -> None:
     path, record = recorded_run(HEAD, [LOOK, PAY, LOOK, LOOK])
-    result = pin_run(record)
-    assert result.notes == (
+    _, _, notes = pin_run(record)
+    assert tuple(notes) == (
         'Till.Look {"who": "Anna"}: the answers changed over time, so the pins count the calls (nth)',
     )
     assert [pin.nth for pin in load_case(path).case.pins] == [1, None, None]
@@ -115,19 +115,19 @@ def test_pinning_again_changes_nothing(recorded_run: Ran) -> None:
     path, record = recorded_run(HEAD, [LOOK])
     pin_run(record)
     text = path.read_text()
-    assert pin_run(record).added == 0
+    assert pin_run(record)[1] == 0
     assert path.read_text() == text
 
 
 def test_answers_of_code_are_not_pinned(recorded_run: Ran) -> None:
     _, record = recorded_run(HEAD + OLD, [("Look", {"who": "Zoe"}), ("Look", {}), ("Lock", {})])
-    assert pin_run(record).added == 0
+    assert pin_run(record)[1] == 0
 
 
 def test_pins_in_flow_style_are_rewritten_with_their_comments(recorded_run: Ran) -> None:
     flow = "pins: [  # one\n  {tool: Till.Look, arguments: {schema: {const: {who: Zoe}}}, returns: {balance: 1}}]\n"
     path, record = recorded_run(HEAD + flow + TAIL, [LOOK])
-    assert pin_run(record).notes == ()
+    assert pin_run(record)[2] == []
     assert [pin.arguments for pin in load_case(path).case.pins] == [
         {"schema": {"const": {"who": "Zoe"}}},
         {"schema": {"const": {"who": "Anna"}}},
@@ -148,7 +148,7 @@ def test_a_copy_does_not_change_the_case(recorded_run: Ran, tmp_path: Path) -> N
 def test_a_copy_into_a_folder_keeps_the_name_of_the_case(recorded_run: Ran, tmp_path: Path) -> None:
     _, record = recorded_run(HEAD, [LOOK])
     (tmp_path / "more").mkdir()
-    assert pin_run(record, tmp_path / "more").path == tmp_path / "more" / "anna.toolemu.yaml"
+    assert pin_run(record, tmp_path / "more")[0] == tmp_path / "more" / "anna.toolemu.yaml"
 
 
 def test_a_copy_does_not_replace_another_file(recorded_run: Ran, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_copy_does_not_replace_another_file(recorded_run: Ran, tmp_path: Path)
     )
     assert copy.read_text() == HEAD + TAIL
     copy.unlink()
-    assert [pin_run(record, target).added for target in (copy, copy, path)] == [1, 1, 1]
+    assert [pin_run(record, target)[1] for target in (copy, copy, path)] == [1, 1, 1]
 
 
 def test_a_copy_without_the_suffix_of_a_case_is_refused(recorded_run: Ran, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_an_error_that_the_tool_does_not_declare_cannot_be_pinned(recorded_run: 
     kit.write_text(kit.read_text().replace("NotFound", "Unknown"))
     text = record_text(load_run(record)).replace('"NotFound": "Nobody', '"Unknown": "Nobody')
     record.write_text(text)
-    assert pin_run(record).notes == (
+    assert tuple(pin_run(record)[2]) == (
         'Till.Look {"who": "Nobody"}: not pinned, because Till.Look declares no error "NotFound"',
     )
     assert path.read_text() == HEAD
@@ -197,7 +197,7 @@ def test_an_error_that_the_tool_does_not_declare_cannot_be_pinned(recorded_run: 
 
 def test_a_missing_record_or_case_is_reported(recorded_run: Ran, tmp_path: Path) -> None:
     path, record = recorded_run(HEAD, [LOOK])
-    with pytest.raises(UsageError, match="runs is a folder; name the record of one run in it"):
+    with pytest.raises(UsageError, match="runs: cannot be read: not a regular file"):
         pin_run(tmp_path / "runs")
     path.unlink()
     with pytest.raises(UsageError, match=r"its case file .*anna\.toolemu\.yaml no longer exists; restore the file"):
@@ -210,7 +210,7 @@ def test_a_case_of_an_installed_package_is_copied_only(recorded_run: Ran, tmp_pa
     installed.parent.mkdir()
     path.rename(installed)
     record.write_text(record.read_text().replace(str(path), str(installed)))
-    with pytest.raises(UsageError, match="belongs to an installed package; name a file for a copy with --to"):
+    with pytest.raises(UsageError, match="name a file for a copy with --to"):
         pin_run(record)
 
 
@@ -254,10 +254,6 @@ class TestARecordOfAnotherFile:
             path = project / "cases" / path.name
             path.symlink_to(tmp_path / path.name)
         message = self.refused(record, path)
-        assert (
-            f"{path} is outside this project ({project}); run the command in its project, or name a file for a copy"
-            in message
-        )
+        assert f"{path} is not in the current folder; run the command in its project, or name a file for" in message
         copy = tmp_path / "anna-again.toolemu.yaml"
-        copy_id = pin_run(record, copy)
-        assert copy_id.path == copy
+        assert pin_run(record, copy)[0] == copy

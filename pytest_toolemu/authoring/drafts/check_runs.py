@@ -10,7 +10,6 @@ from typing import Final
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent, no_op
 from pytest_toolemu.authoring.drafts.draft_store import (
-    METRICS,
     AskedSource,
     DraftFinding,
     FindingLevel,
@@ -23,6 +22,7 @@ from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, Muta
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_rules import Reference, Scores
+from pytest_toolemu.core.case_vocabulary import METRICS
 from pytest_toolemu.core.engine import Limits, RunSpec, run_case
 from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.run import PASSING, Evaluator, Trajectory, Verdict, worst_score

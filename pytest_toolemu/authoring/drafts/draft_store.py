@@ -21,7 +21,7 @@ from pydantic import AwareDatetime, Field
 from pytest_toolemu.core.case import DRAFT_SUFFIX
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_loading import forget_toolkit_folders
-from pytest_toolemu.core.case_vocabulary import Metric, Score
+from pytest_toolemu.core.case_vocabulary import METRICS, Metric, Score
 from pytest_toolemu.core.run import PASSING, json_text
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Text
@@ -34,7 +34,6 @@ _REJECTED: Final = "rejected"
 _DIGITS: Final = re.compile(r"\d+")
 _BETWEEN: Final = re.compile(r"[\W_]+")
 
-METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
 
 OptionalScores = dict[Metric, Score | None]
 """A score from 0 to 3 for each metric; None if there is none."""

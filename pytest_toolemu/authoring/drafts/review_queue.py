@@ -270,7 +270,7 @@ def _reject_drafted_base(store: DraftStore, case: Case) -> None:
 
 @dataclass(frozen=True)
 class AcceptanceRow:
-    """The drafts of one kind by one model: how many there are by status, and the share of decided ones accepted.
+    """The drafts of one kind by one model: how many people decided on, and the share of decided ones accepted.
 
     ``overridden`` counts the accepted ones with errors. ``share`` is None if none is decided; its interval treats a
     case and its variants as one cluster.
@@ -279,8 +279,6 @@ class AcceptanceRow:
     kind: str
     model: str
     drafts: int
-    ready: int
-    needs_work: int
     accepted: int
     overridden: int
     rejected: int
@@ -306,8 +304,8 @@ def _row(kind: str, model: str, records: list[DraftRecord]) -> AcceptanceRow:
         kind=kind,
         model=model,
         drafts=len(records),
-        needs_work=statuses["needs_work"] + statuses["drafted"],
         overridden=sum(decision is not None and bool(decision.reason) for decision in accepted),
         share=share_estimate([*clusters.values()]),
-        **{status: statuses[status] for status in ("ready", "accepted", "rejected")},
+        accepted=statuses["accepted"],
+        rejected=statuses["rejected"],
     )

@@ -310,11 +310,9 @@ def import_toolkit(published: PublishedToolkit, path: Path, only: str) -> list[J
         raise UsageError(f"{path}: would exceed the maximum of {MAX_BYTES:,} bytes; select fewer tools with --only")
     try:
         Document.parse(text, path).build(Toolkit)
-        is_new = create_text(path, text)
+        is_new = create_text(path, text, "choose another file with --into")
     except DocumentError as error:
         raise UsageError(f"the tools do not form a valid toolkit; exclude the named one with --only: {error}") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another file with --into") from None
     if not is_new:
         raise UsageError(
             f"{path}: already exists and was not changed; compare it with --diff, delete it, or choose another file "
