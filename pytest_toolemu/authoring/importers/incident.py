@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ from pytest_toolemu.authoring.importers.published_tools import (
     toolkit_of,
 )
 from pytest_toolemu.authoring.importers.sources import Notes, add_note
-from pytest_toolemu.authoring.importers.trace_conversations import Conversation, Json, ObservedCall, ObservedTool
+from pytest_toolemu.authoring.importers.trace_conversations import Conversation, Json, ObservedCall
 from pytest_toolemu.authoring.importers.trace_files import read_conversations
 from pytest_toolemu.authoring.pin import pins_in_turn
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
@@ -138,7 +138,7 @@ def _incident(
 ) -> tuple[ImportedIncident, dict[Path, str]]:
     """Return what becomes of a conversation, and the texts of the files; ``never`` receives the numbers of checks."""
     calls = conversation.calls
-    toolkit, tools = _toolkit(conversation.tools, calls, toolkit_name, notes)
+    toolkit, tools = _toolkit(conversation, toolkit_name, notes)
     case = _case(conversation, toolkit_name, tools, never, notes)
     sensitive: SensitiveData | None = None
     try:
@@ -265,21 +265,19 @@ _FAILED: Final = "Failed"
 _ERROR_LENGTH: Final = 500
 
 
-def _toolkit(
-    offered: list[ObservedTool], calls: list[ObservedCall], name: str, notes: Notes
-) -> tuple[Json, dict[str, Json]]:
+def _toolkit(conversation: Conversation, name: str, notes: Notes) -> tuple[Json, dict[str, Json]]:
     """Return the toolkit of the offered and the called tools, and its tools by their names in the trace."""
-    observed = {tool.name: tool for tool in offered}
+    calls, observed = conversation.calls, {tool.name: tool for tool in conversation.tools}
     for call in calls:
         if call.name not in observed:
-            observed[call.name] = ObservedTool(call.name)
+            observed[call.name] = PublishedTool(call.name)
             add_note(notes, "a tool that was called but not defined is inferred from its calls", call.name)
     sources = [_published(tool, [call for call in calls if call.name == tool.name]) for tool in observed.values()]
     published = PublishedToolkit(name, "an imported trace", tuple(sources), notes=notes)
     toolkit = toolkit_of(published, sources, name)
     tools: dict[str, Json] = {}
     for source, tool in zip(distinct_tools(sources, {}).values(), toolkit["tools"], strict=True):
-        definition = observed[source.name].definition
+        definition = conversation.definitions.get(source.name)
         tools[source.name] = {**definition, "name": tool["name"], "call_as": source.name} if definition else tool
     toolkit["tools"] = list(tools.values())
     return toolkit, tools
@@ -304,18 +302,17 @@ def error_of(call: ObservedCall) -> str | None:
     return f"{_FAILED}: {truncated(' '.join(str(message).split()) or 'no message', _ERROR_LENGTH)}"
 
 
-def _published(tool: ObservedTool, calls: list[ObservedCall]) -> PublishedTool:
+def _published(tool: PublishedTool, calls: list[ObservedCall]) -> PublishedTool:
     """Return a tool as the trace describes it; what it does not describe is inferred from the calls."""
     parameters = tool.parameters
     if parameters is None and calls:
         parameters = {**observed_schema([call.arguments for call in calls]), "required": []}
     results = [result_of(call) for call in calls if call.has_result and error_of(call) is None]
-    return PublishedTool(
-        name=tool.name,
-        description=tool.description,
+    return replace(
+        tool,
         parameters=parameters,
         parameters_are_stated=tool.parameters is not None,
-        returns=observed_schema(results) if results else None,
+        returns=observed_schema(results) if results else tool.returns,
         returns_are_stated=False,
     )
 

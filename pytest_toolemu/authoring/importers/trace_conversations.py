@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pytest_toolemu.authoring.importers.function_tools import functions_in
+from pytest_toolemu.authoring.importers.published_tools import PublishedTool
 from pytest_toolemu.authoring.importers.sources import Notes, add_note, objects, parsed
 
 Json = dict[str, Any]
@@ -31,19 +33,6 @@ class TraceEvent:
 
 
 @dataclass(frozen=True)
-class ObservedTool:
-    """A tool as the agent's model was offered it; ``parameters`` is None if the trace does not contain the schema.
-
-    ``definition`` is the whole tool, as in a toolkit's file, if the trace is a record of this package.
-    """
-
-    name: str
-    description: str = ""
-    parameters: Json | None = None
-    definition: Json | None = None
-
-
-@dataclass(frozen=True)
 class ObservedCall:
     """A call and its result. ``has_result`` is False if the trace does not contain the result.
 
@@ -62,10 +51,15 @@ class ObservedCall:
 
 @dataclass
 class Conversation:
-    """The events of one run of an agent, in order, and the tools that it had."""
+    """The events of one run of an agent, in order, and the tools that it had.
+
+    ``definitions`` are whole tools, as in a toolkit's file, by their names in the trace, which is a record of this
+    package then.
+    """
 
     events: list[TraceEvent]
-    tools: list[ObservedTool] = field(default_factory=list)
+    tools: list[PublishedTool] = field(default_factory=list)
+    definitions: dict[str, Json] = field(default_factory=dict)
 
     @property
     def user_messages(self) -> list[str]:
@@ -97,7 +91,6 @@ class Conversation:
         return self._matched()[1]
 
     def _matched(self) -> tuple[list[ObservedCall], list[str]]:
-        defined = {tool.name for tool in self.tools if tool.definition is not None}
         calls: list[ObservedCall] = []
         unmatched: list[str] = []
         waiting: dict[str, deque[int]] = {}
@@ -114,7 +107,7 @@ class Conversation:
                     result=event.value,
                     is_error=event.is_error,
                     has_result=True,
-                    has_named_error=calls[index].name in defined,
+                    has_named_error=calls[index].name in self.definitions,
                 )
             elif event.kind == "result":
                 unmatched.append(event.call_id or "without an ID")
@@ -127,7 +120,7 @@ def longest(conversations: list[Conversation]) -> list[Conversation]:
     A conversation gets the tools of those that it continues, because requests may offer different ones.
     """
     keys = ["\n".join(event_keys(conversation.events)) + "\n" for conversation in conversations]
-    tools: dict[int, dict[str, ObservedTool]] = {}
+    tools: dict[int, dict[str, PublishedTool]] = {}
     for index in sorted(range(len(keys)), key=lambda index: -len(keys[index])):
         whole = next((other for other in tools if keys[other].startswith(keys[index])), index)
         kept = tools.setdefault(whole, {})
@@ -183,7 +176,7 @@ def conversations_in(entries: Iterable[Json], notes: Notes) -> list[Conversation
         if entry.get("response") and not response:
             add_note(notes, "a response that is not JSON, such as a stream, is left out", location)
         events = [*_request_events(request), *_response_events(response)]
-        tools = [tool for each in objects(request.get("tools")) if (tool := tool_of(each)) is not None]
+        tools = list(functions_in(objects(request.get("tools")), {}))
         if previous := str(request.get("previous_response_id") or ""):
             if previous in responses:
                 events = [*responses[previous].events, *events]
@@ -194,20 +187,6 @@ def conversations_in(entries: Iterable[Json], notes: Notes) -> list[Conversation
         if isinstance(response.get("id"), str):
             responses[response["id"]] = conversations[-1]
     return conversations
-
-
-def tool_of(definition: Any) -> ObservedTool | None:
-    """Return the tool of an OpenAI or Anthropic definition; None for a tool that the provider executes itself."""
-    if not isinstance(definition, dict):
-        return None
-    inner = definition.get("function")
-    function: Json = inner if isinstance(inner, dict) else definition
-    name = function.get("name")
-    if not isinstance(name, str) or not name:
-        return None
-    schemas = (function.get(key) for key in ("parameters", "input_schema", "inputSchema"))
-    parameters = next((schema for schema in schemas if isinstance(schema, dict)), None)
-    return ObservedTool(name, str(function.get("description") or ""), parameters)
 
 
 def _part(entry: Json, name: str) -> Json:

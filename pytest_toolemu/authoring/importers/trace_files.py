@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_toolemu.authoring.importers.function_tools import functions_in
+from pytest_toolemu.authoring.importers.published_tools import PublishedTool
 from pytest_toolemu.authoring.importers.sources import Notes, add_note, objects, parsed, read_values
 from pytest_toolemu.authoring.importers.trace_conversations import (
     Conversation,
     Json,
     Kind,
-    ObservedTool,
     TraceEvent,
     conversations_in,
     event_keys,
     is_request,
     longest,
     text_of,
-    tool_of,
 )
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
@@ -159,7 +159,7 @@ def _start(span: Span) -> tuple[int, str]:
 
 def _conversation(group: _SpanGroup) -> Conversation:
     events, spans = list(group.events), group.spans
-    tools: dict[str, ObservedTool] = {}
+    tools: dict[str, PublishedTool] = {}
     for tool in (tool for span in spans for tool in _tools(span.attributes)):
         if tool.name not in tools or tools[tool.name].parameters is None:
             tools[tool.name] = tool
@@ -245,13 +245,12 @@ def _execution_events(attributes: Json) -> Iterator[TraceEvent]:
         yield TraceEvent("result", "", call_id, parsed(result), is_error)
 
 
-def _tools(attributes: Json) -> Iterator[ObservedTool]:
+def _tools(attributes: Json) -> Iterator[PublishedTool]:
     definitions = parsed(attributes.get("gen_ai.tool.definitions"))
-    for definition in definitions if isinstance(definitions, list) else ():
-        if (tool := tool_of(parsed(definition))) is not None:
-            yield tool
+    if isinstance(definitions, list):
+        yield from functions_in([parsed(definition) for definition in definitions], {})
     if attributes.get(_OPERATION) == "execute_tool" and isinstance(attributes.get("gen_ai.tool.description"), str):
-        yield ObservedTool(str(attributes.get("gen_ai.tool.name")), attributes["gen_ai.tool.description"])
+        yield PublishedTool(str(attributes.get("gen_ai.tool.name")), attributes["gen_ai.tool.description"])
 
 
 def _otlp_spans(export: Json) -> Iterator[Span]:
@@ -286,14 +285,12 @@ def recorded_conversation(run: Run, notes: Notes) -> Conversation:
             "'poisoned_tools' of the case"
         )
         add_note(notes, kind, poisoned.tool)
-    tools = [
-        ObservedTool(name, tool.description, tool.parameters, tool.model_dump(mode="json", exclude_defaults=True))
+    definitions: dict[str, Json] = {
+        name: tool.model_dump(mode="json", exclude_defaults=True, exclude={"operation"})
         for name, _, tool in callable_tools(run.toolkits)
-    ]
-    for tool in tools:
-        if tool.definition is not None:
-            tool.definition.pop("operation", None)
-    return Conversation(list(_events(run)), tools)
+    }
+    tools = [PublishedTool(name, tool["description"], tool["parameters"]) for name, tool in definitions.items()]
+    return Conversation(list(_events(run)), tools, definitions)
 
 
 def _events(run: Run) -> Iterator[TraceEvent]:
