@@ -190,7 +190,10 @@ class BatchJournal:
                 "folder with --to"
             ) from None
         except OSError as error:
-            raise unlockable(folder, error) from None
+            raise UsageError(
+                f"{folder}: its batches cannot be locked ({error.strerror}), so another process could send the same "
+                "requests; name a folder on a local disk with --to"
+            ) from None
         try:
             journal = cls(folder, _continued(folder, command), lock)
             journal._write()
@@ -298,11 +301,3 @@ def read_state(folder: Path) -> BatchState | None:
         return read_record(folder / STATE, BatchState, expected="a list of batches", remedy=_REMEDY)
     except FileNotFoundError:
         return None
-
-
-def unlockable(folder: Path, error: OSError) -> UsageError:
-    """Return the error for a folder in which no lock keeps two processes from sending the same requests."""
-    return UsageError(
-        f"{folder}: its batches cannot be locked ({error.strerror}), so another process could send the same requests; "
-        "name a folder on a local disk with --to"
-    )

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -206,17 +207,16 @@ def reply_of(entry: CassetteEntry) -> Reply:
 def _begins_as(entries: tuple[CassetteEntry, ...], index: int) -> tuple[int, int]:
     """Find the earlier call with the most common messages at the start; return its number and that of the messages.
 
-    Calls are counted from 1. Of several such calls, the latest is taken; without any, both numbers are 0.
+    Calls are counted from 1. Of several such calls, the latest is taken; without any, the number of messages is 0.
     """
-    messages, best = entries[index].request.messages, (0, 0)
-    for number in range(index, 0, -1):
-        other = entries[number - 1].request.messages
-        pairs = zip(messages, other, strict=False)
-        common = next((index for index, (message, other_message) in enumerate(pairs) if message != other_message), None)
-        common = min(len(messages), len(other)) if common is None else common
-        if common > best[1]:
-            best = (number, common)
-    return best
+    messages = entries[index].request.messages
+
+    def common(other: tuple[Json, ...]) -> int:
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(messages, other, strict=False)))
+
+    earlier = ((common(entry.request.messages), number) for number, entry in enumerate(entries[:index], 1))
+    most, number = max(earlier, default=(0, 0))
+    return number, most
 
 
 def _position(value: Any, table: list[Any]) -> int:
@@ -291,10 +291,8 @@ class CassetteDirectory:
 
         Only for replays that write nothing: otherwise the result would depend on which item is recorded first.
         """
-        for name, entries in self._by_key.get(key, {}).items():
-            if nth < len(entries):
-                return name, entries[nth]
-        return None
+        by_file = self._by_key.get(key, {}).items()
+        return next(((name, entries[nth]) for name, entries in by_file if nth < len(entries)), None)
 
     def of_case(self, case: str) -> list[tuple[str, Cassette]]:
         """Return the cassettes of a case by all agents, with the names of their files."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,10 +125,18 @@ class CassetteRecorder:
         has_role = any(entry.request.role == request.role for _, old in cassettes for entry in old.entries)
         if self._directory.mode == "none" and not has_role:
             cassettes = self._directory.of_case(self._case)
-        numbered = [
-            ((name, number), entry) for name, cassette in cassettes for number, entry in enumerate(cassette.entries, 1)
+        of_role = [
+            (name, number, dict(_parts_of(entry.request)))
+            for name, cassette in cassettes
+            for number, entry in enumerate(cassette.entries, 1)
+            if entry.request.role == request.role
         ]
-        return explain_miss(request, f"{self._directory.folder.name}/{own}", numbered)
+        head = f"no recorded call matches this request of the {request.role}"
+        if not of_role:
+            return f"{head}: {self._directory.folder.name}/{own} contains none of its requests; {_REMEDY}"
+        sent = dict(_parts_of(request))
+        file, number, nearest = max(of_role, key=lambda call: len(sent.items() & call[2].items()))
+        return f"{head}: {_first_difference(nearest, sent)} (nearest: model call {number} in {file}); {_REMEDY}"
 
     def _is_stale(self, index: int) -> bool:
         """Return whether this run called the entry's role, but never with the entry's model, prompt, and tools."""
@@ -157,25 +165,9 @@ def _in_order(entries: list[CassetteEntry]) -> list[CassetteEntry]:
     )
 
 
-CallPosition = tuple[str, int]
-"""Name of a cassette file and number of a model call in it."""
-
 _SHOWN: Final = 70
 _BEFORE: Final = 25
 _REMEDY: Final = "record missing calls with --toolemu-record=new, or record everything again with --toolemu-record=all"
-
-
-def explain_miss(request: CassetteRequest, own: str, entries: Sequence[tuple[CallPosition, CassetteEntry]]) -> str:
-    """Explain in one sentence why a replay has no reply to this request; ``own`` names the item's cassette."""
-    head = f"no recorded call matches this request of the {request.role}"
-    sent = dict(_parts_of(request))
-    of_role = [
-        (place, dict(_parts_of(entry.request))) for place, entry in entries if entry.request.role == request.role
-    ]
-    if not of_role:
-        return f"{head}: {own} contains none of its requests; {_REMEDY}"
-    (file, number), nearest = max(of_role, key=lambda call: len(sent.items() & call[1].items()))
-    return f"{head}: {_first_difference(nearest, sent)} (nearest: model call {number} in {file}); {_REMEDY}"
 
 
 def _parts_of(request: CassetteRequest) -> Iterator[tuple[str, str | int | float | None]]:

@@ -256,17 +256,11 @@ def _complaint(body: Any) -> tuple[str, str]:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds of Retry-After-Ms or Retry-After (seconds or a date); None if absent or unreadable."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = headers.get(name)
-        if text is None:
-            continue
-        try:
+        text = headers.get(name, "")
+        with contextlib.suppress(ValueError):
             return max(0.0, float(text) * unit)
-        except ValueError:
-            pass
-        try:
+        with contextlib.suppress(ValueError):
             return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-        except ValueError:
-            pass
     return None
 
 

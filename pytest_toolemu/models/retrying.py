@@ -218,16 +218,12 @@ class LocalRateLimiter:
         self._grant(limit)
         try:
             await granted
-        except asyncio.CancelledError:
+            self._refuse(key)
+        except (asyncio.CancelledError, NotRunError):
             self.release(ticket, RequestOutcome("unsent"))
             raise
         finally:
             del self._waiting[ticket]
-        try:
-            self._refuse(key)
-        except NotRunError:
-            self.release(ticket, RequestOutcome("unsent"))
-            raise
         return ticket
 
     def report_failure(self, key: str, kind: str, message: str) -> None:

@@ -31,16 +31,9 @@ def require_sdk(extra: str, needed_by: object) -> None:
 
 @functools.cache
 def _requirements(extra: str) -> tuple[Requirement, ...]:
-    """Read what an extra of this package requires; nothing where the package itself is not installed."""
+    """Read what an extra of this package requires."""
     from packaging.requirements import Requirement
 
-    try:
-        declared = metadata.requires(DISTRIBUTION) or []
-    except metadata.PackageNotFoundError:
-        return ()
-    requirements = [
-        requirement
-        for requirement in map(Requirement, declared)
-        if requirement.marker is not None and requirement.marker.evaluate({"extra": extra})
-    ]
+    declared = map(Requirement, metadata.requires(DISTRIBUTION) or [])
+    requirements = [one for one in declared if one.marker is not None and one.marker.evaluate({"extra": extra})]
     return tuple(sorted(requirements, key=lambda requirement: requirement.name != extra))  # the SDK itself first

@@ -108,10 +108,6 @@ def plan_servers(
         if adapter:
             use.adapters.append(adapter)
     arguments_of = split_arguments(arguments, uses)
-    for model in uses:
-        if is_path(model) and not (Path(model).expanduser() / "config.json").is_file():
-            folder = Path(model).expanduser().resolve()
-            raise UsageError(f"vllm:{model}: there is no config.json in {folder}; name the folder of a model")
     return [
         ServerPlan(
             model,
@@ -141,18 +137,13 @@ def _parser(model: str, arguments: tuple[str, ...]) -> str:
 def _adapter(text: str) -> tuple[str, LoraAdapter]:
     name, _, path = text.partition("=")
     folder = Path(path).expanduser().resolve()
-    problem = f"toolemu_vllm_lora: {text!r}"
     try:
         content: dict[str, Any] = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         base, rank = content["base_model_name_or_path"], content["r"]
-    except OSError:
+    except (OSError, ValueError, LookupError, TypeError):
         raise UsageError(
-            f"{problem}: there is no adapter_config.json in {folder}; name the folder of an adapter"
-        ) from None
-    except (ValueError, LookupError, TypeError):
-        raise UsageError(
-            f"{problem}: {folder / 'adapter_config.json'} lacks base_model_name_or_path or r; save the adapter with "
-            "PEFT"
+            f"toolemu_vllm_lora: {text!r}: {folder} has no adapter_config.json with base_model_name_or_path and r; "
+            "name the folder of an adapter as saved by PEFT"
         ) from None
     return name, LoraAdapter(name, folder, str(base), int(rank))
 

@@ -23,7 +23,6 @@ class Builder:
     [
         (Builder(), (), r"emulated: the graph is Builder, which cannot be invoked; pass graph\.compile\(\)"),
         ("graph", (), "the graph is str, which cannot be invoked; pass a compiled graph"),
-        (Builder(), "hand_over", r"emulated: keep is the text 'hand_over'; write keep=\['hand_over'\]"),
     ],
 )
 def test_arguments_that_are_not_valid_are_refused(graph: Any, keep: Any, message: str) -> None:

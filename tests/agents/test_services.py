@@ -378,7 +378,6 @@ def test_a_watched_file_belongs_to_the_identity(tmp_path: Path) -> None:
         ("responses: http://a/\n", "1:1: 'model' is missing"),
         ("a2a: desk.example\n", "1:6: 'desk.example' is not a URL; write http(s)://host[:port]/path"),
         ("a2a: http://a/straße?q=ü%20&a=b\n", "1:6: 'http://a/straße?q=ü%20&a=b' is not a URL"),
-        (f"a2a: http://{'a' * 64}.example/\n", "is not a URL"),
         ("a2a: http://a/\nheaders: {'X Y': a}\n", "2:11: 'X Y' is not the name of a header; write letters, digits, and hyphens"),
         (
             "a2a: http://a/\nheaders: {X: 'Bearer ${DESK}\u2026'}\n",
@@ -407,7 +406,6 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(text: str, message: st
     assert "sk-0123" not in str(refused.value)
 
 
-def test_a_missing_file_is_named_with_those_that_exist(tmp_path: Path) -> None:
-    (tmp_path / "desk.agent.yaml").write_text("command: cat")
-    with pytest.raises(UsageError, match=r"there is no such file; there is .*desk\.agent\.yaml"):
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"dsk\.agent\.yaml': there is no such file; a path is relative"):
         load_agent_file(str(tmp_path / "dsk.agent.yaml"), ENVIRON)

@@ -31,8 +31,6 @@ def emulated(graph: Any, toolbox: AnyToolbox, *, keep: Iterable[str] = ()) -> It
     no toolkit of the case has, that a provider executes, or that cannot be intercepted, and for a graph that runs
     elsewhere. Nothing is executed then.
     """
-    if isinstance(keep, str):
-        raise UsageError(f"emulated: keep is the text {keep!r}; write keep=[{keep!r}]")
     if not hasattr(graph, "invoke"):
         remedy = "pass graph.compile()" if hasattr(graph, "compile") else "pass a compiled graph"
         raise UsageError(f"emulated: the graph is {type(graph).__name__}, which cannot be invoked; {remedy}")

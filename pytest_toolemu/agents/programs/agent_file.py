@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -177,16 +176,15 @@ _NO_PORT: Final = "'passes_traceparent' needs 'tools_port': otherwise, each case
 
 
 def _url_problem(url: str) -> str:
+    import httpx2
+
     try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        valid = valid and (parts.path + parts.query).isascii()
-        (parts.hostname or "").encode("idna")
-    except ValueError:
-        valid = False
-    if not valid or re.search(r"\s", url):
+        parsed_url = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        parsed_url = httpx2.URL()
+    if parsed_url.scheme not in ("http", "https") or not parsed_url.host or not url.isascii():
         return f"{url!r} is not a URL; write http(s)://host[:port]/path with other characters percent-encoded"
-    if "@" in parts.netloc:
+    if parsed_url.userinfo:
         return "the URL contains a user name or a password; put credentials into 'headers' as ${NAME}"
     return ""
 

@@ -44,9 +44,7 @@ def load_agent_file(
     """
     path = Path(name)
     if not path.is_file():
-        near = sorted(str(other) for other in path.parent.glob(f"*{AGENT_FILE}"))[:3]
-        hint = f"; there is {', '.join(near)}" if near else "; a path is relative to the current folder"
-        raise UsageError(f"agent {name!r}: there is no such file{hint}")
+        raise UsageError(f"agent {name!r}: there is no such file; a path is relative to the current folder")
     try:
         file = read_agent_file(path)
     except DocumentError as error:
