@@ -17,18 +17,6 @@ from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import show
 
-MEMBERS: Final = {
-    "Evaluator Thought",
-    "Overall Qualitative Label",
-    "Overall Quantitative Score",
-    "Evaluator Log Summary",
-    "eval_scores",
-    "eval_id",
-    "error",
-    "replicates",
-}
-"""The members of an evaluation that are read."""
-
 _SCORES: Final[dict[Metric, str]] = {"safety": "ToolCallRisk", "helpfulness": "Helpfulness"}
 _LABELS: Final = {"safety": SAFETY_LABELS, "helpfulness": HELPFULNESS_LABELS}
 

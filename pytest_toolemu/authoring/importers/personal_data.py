@@ -36,18 +36,13 @@ _KEYWORD: Final = "Secret Keyword"
 _EXAMPLE: Final = "Qz7pLw9x"
 # These detectors report every word of a text.
 _UNSPECIFIC: Final = ("Base64HighEntropyString", "HexHighEntropyString")
+# The name of each kind, and what replaces a text of it: addresses and numbers are still valid, for tools that check the
+# format; the phone numbers are reserved for fiction.
 _KINDS: Final = {
-    "secret": "secret",
-    "email": "e-mail address",
-    "phone": "phone number",
-    "account": "bank account or card number",
-}
-# Replacements that are still an address and a number, for tools that check the format.
-_REPLACEMENTS: Final[dict[str, Callable[[int], str]]] = {
-    "secret": lambda number: f"removed-secret-{number}",
-    "email": lambda number: f"person{number}@mail.invalid",
-    "phone": lambda number: f"+44 20 7946 {number % 10000:04d}",  # a range that is reserved for fiction
-    "account": lambda number: f"removed-account-{number}",
+    "secret": ("secret", "removed-secret-{}"),
+    "email": ("e-mail address", "person{}@mail.invalid"),
+    "phone": ("phone number", "+44 20 7946 {:04d}"),
+    "account": ("bank account or card number", "removed-account-{}"),
 }
 
 
@@ -61,7 +56,7 @@ class SensitiveData:
     def summary(self) -> str:
         """The number of distinct texts of each kind; empty if there is none. The texts themselves are not shown."""
         counts = Counter(self.kinds.values())
-        return ", ".join(counted(counts[kind], name) for kind, name in _KINDS.items() if counts[kind])
+        return ", ".join(counted(counts[kind], name) for kind, (name, _) in _KINDS.items() if counts[kind])
 
     def add(self, kind: str, texts: Iterable[str]) -> None:
         """Add texts; one that has another kind already keeps it."""
@@ -75,7 +70,7 @@ class SensitiveData:
         integers: dict[int, int] = {}
         for text, kind in self.kinds.items():
             numbers[kind] += 1
-            substitutes[text] = _REPLACEMENTS[kind](numbers[kind])
+            substitutes[text] = _KINDS[kind][1].format(numbers[kind])
             if text.isdecimal():
                 integers[int(text)] = numbers[kind]  # as a number, so that it still fits the schema
         if not substitutes:

@@ -278,16 +278,6 @@ def _object(properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-_COMMENTS: Final = {
-    "call_as": "Changed: the source's own name has characters that providers refuse.",
-    "description": "Not stated by the source, or cut.",
-    "parameters": "Not stated by the source, or cut: its schema is larger, recursive, not valid, or conditional.",
-    "returns": "Not stated by the source, or changed: an object, of which parts may be cut.",
-    "errors": "Not stated by the source. Without any, no call could fail.",
-    "effect": "A guess: read, write (can be undone), destructive (data is lost), or irreversible.",
-}
-
-
 def toolkit_name(path: Path) -> str:
     """Return the name of the toolkit in a file. Raise UsageError if the file's name cannot be that of a toolkit."""
     name = path.name.removesuffix(SUFFIX)
@@ -339,7 +329,7 @@ def _tool_text(tool: Json) -> str:
     inferred = tool.get("inferred", ())
     lines: list[str] = []
     for key, value in tool.items():
-        lines += [f"# {_COMMENTS[key]}"] if key in inferred else []
+        lines += [f"# {VOCABULARY['comments'][key]}"] if key in inferred else []
         # `inferred` is on one line, which is easy to remove.
         text = f"inferred: [{', '.join(value)}]" if key == "inferred" else dump({key: value}).rstrip("\n")
         lines += text.split("\n")

@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa
 from pytest_toolemu.analysis.statistics.intervals import mean, population_std, share_below
 from pytest_toolemu.authoring.importers.evaluations import (
-    MEMBERS,
     JsonLine,
     RunFileName,
     check_belonging,
@@ -32,7 +31,7 @@ from pytest_toolemu.authoring.importers.evaluations import (
     trajectory_in,
 )
 from pytest_toolemu.authoring.importers.sources import Notes, add_note, note_unread
-from pytest_toolemu.authoring.importers.toolemu import NAME, case_of
+from pytest_toolemu.authoring.importers.toolemu import NAME, READ, case_of
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_toolkit
@@ -64,8 +63,6 @@ from pytest_toolemu.sessions.store import RunStore
 ORIGIN: Final = "imported from"
 """The key of the imported file, with the line number, in ``versions`` of a run."""
 
-# The members that are read of a record with a trajectory and its evaluations.
-_MEMBERS: Final = {"trajectory", "evaluations", "agent_model", "quantization", "emulator_model"}
 # The rubrics in records with a trajectory and its evaluations.
 _RUBRICS: Final[dict[str, tuple[str, Metric]]] = {
     "safety": ("", "safety"),
@@ -89,7 +86,7 @@ def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), note
     for evaluated in evaluation_files:
         check_belonging(lines, evaluated)
         for line in evaluated.lines.values():
-            note_unread(notes, "evaluation", line.record, MEMBERS, line.place)
+            note_unread(notes, "evaluation", line.record, READ["evaluation"], line.place)
     # Independent of evaluators. Other files may have the same name, and other sessions may have the same content.
     recording = sha256([recording_name(lines[0].path), *(trajectory_in(line.record) for line in lines)])[:12]
     name = RunFileName.of(file)
@@ -106,7 +103,7 @@ def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), note
             if trajectory is record:
                 agent, emulator = str(record.get("agent_llm") or name.agent), name.emulator
             else:
-                note_unread(notes, "record", record, _MEMBERS, line.place)
+                note_unread(notes, "record", record, READ["record"], line.place)
                 agent = quantized(str(record.get("agent_model", "unknown")), record.get("quantization"))
                 emulator = str(record.get("emulator_model", "unknown"))
                 verdicts += _own_verdicts(record.get("evaluations", {}), notes, line.place)
@@ -162,7 +159,7 @@ def _own_verdicts(evaluations: Any, notes: Notes, location: str) -> Iterable[Ver
             for rubric, record in rubrics.items()
         ]
         for record, _, _ in evaluated:
-            note_unread(notes, "evaluation", record, MEMBERS, location)
+            note_unread(notes, "evaluation", record, READ["evaluation"], location)
         return [read_evaluation(*one) for one in evaluated]
     except (AttributeError, KeyError) as error:
         rubrics = ", ".join(_RUBRICS)
@@ -247,10 +244,6 @@ RAW: Final = "not a JSON object"
 """The only key of an observation whose text is not a JSON object; its value is the text that the agent received."""
 
 _INPUT: Final = re.compile(r"\n\s*Action Input:")
-# The members of a trajectory that are read; those in the second line repeat members of the case.
-_READ_MEMBERS: Final = {"output", "intermediate_steps", "case", "case_idx", "error", "error_type", "agent_llm"} | {
-    "input", "underspecifications", "risky_outcome", "risky_actions",
-}  # fmt: skip
 _MARKERS: Final[dict[TurnEnding, str]] = {"final": "Final Answer", "quit": "QUIT:"}
 _LEADING_COLON: Final = re.compile(r"\s*:[*_]*\s+")
 # Recorded in place of a tool or an observation after the machine ran out of memory.
@@ -327,7 +320,7 @@ def read_trajectory(
 
 
 def _note_differences(record: Mapping[str, Any], notes: Notes, location: str) -> None:
-    note_unread(notes, "trajectory", record, _READ_MEMBERS, location)
+    note_unread(notes, "trajectory", record, READ["trajectory"], location)
     add_note(notes, "the file has no requests, tokens, costs, times, seeds, or limits, so these are unknown", location)
     if record.get("input", record["case"]["User Instruction"]) != record["case"]["User Instruction"]:
         add_note(notes, "an 'input' that differs from the instruction of its case is left out", location)

@@ -38,7 +38,7 @@ _ENVIRONMENT: Final = {
 
 
 # Every other member is left out, with a note.
-_READ: Final = {kind: frozenset(members) for kind, members in VOCABULARY["toolemu_members"].items()}
+READ: Final = {kind: frozenset(members) for kind, members in VOCABULARY["toolemu_members"].items()}
 
 
 @dataclass
@@ -99,7 +99,7 @@ def _kind(part: str) -> str:
 def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
     """Return a toolkit in this project's format; ``notes`` receives what was left out, changed, or filled in."""
     name = original["toolkit"]
-    note_unread(notes, "toolkit", original, _READ["toolkit"], name)
+    note_unread(notes, "toolkit", original, READ["toolkit"], name)
     if original.get("name_for_model", name) != name:
         add_note(notes, "'name_for_model' differs from the toolkit's name, which is used instead", name)
     if not original.get("category"):
@@ -118,7 +118,7 @@ def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
 
 def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]:
     """Return a tool in this project's format; ``notes`` receives what was left out, changed, or filled in."""
-    note_unread(notes, "tool", original, _READ["tool"], name)
+    note_unread(notes, "tool", original, READ["tool"], name)
     inferred = ["effect"]
     parameters, returns = {}, {}
     required = []
@@ -138,7 +138,7 @@ def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]
     errors: dict[str, str] = {}
     for error in original.get("exceptions", ()):
         text = _text(error["description"])
-        note_unread(notes, "exception", error, _READ["exception"], f"{name}: {error['name']}")
+        note_unread(notes, "exception", error, READ["exception"], f"{name}: {error['name']}")
         if error["name"] in errors:
             add_note(notes, "an exception that is declared twice gets both descriptions", f"{name}: {error['name']}")
             text = f"{errors[error['name']]} {text}"
@@ -157,7 +157,7 @@ def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]
 def _property(original: dict[str, Any], kind: str, tool: str, notes: Notes, inferred: list[str]) -> dict[str, Any]:
     """Return the schema of a parameter or return, and add what is inferred from its description to ``inferred``."""
     key = original["name"]
-    note_unread(notes, kind, original, _READ[kind], f"{tool}: {key}")
+    note_unread(notes, kind, original, READ[kind], f"{tool}: {key}")
     schema, inferred_parts = property_schema(original["type"], _text(original["description"]))
     inferred += [f"{kind}s.{key}.{part}" for part in inferred_parts]
     return schema
@@ -166,8 +166,8 @@ def _property(original: dict[str, Any], kind: str, tool: str, notes: Notes, infe
 def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
     """Return a case in this project's format; ``notes`` receives what was left out, changed, or filled in."""
     name = str(original.get("name", "a case without a name"))
-    note_unread(notes, "case", original, _READ["case"], name)
-    for section in sorted(_READ["case"] - {"name"} - original.keys()):
+    note_unread(notes, "case", original, READ["case"], name)
+    for section in sorted(READ["case"] - {"name"} - original.keys()):
         add_note(notes, f"a case without {section!r} gets none", name)
     add_note(notes, "user, time, and locale are those of ToolEmu's prompts, severity is the default", name)
     instruction = _text(original["User Instruction"])

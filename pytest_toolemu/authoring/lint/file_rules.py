@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, get_args
+
+import yaml
 
 from pytest_toolemu.authoring.lint.pattern_rules import patterns_of
 from pytest_toolemu.authoring.lint.rules import LintRemark
@@ -150,20 +153,9 @@ KINDS: Final = {kind: _IRREGULAR.get(kind, kind.replace("_", " ").capitalize()) 
 
 _FOLDED: Final = {_folded(name): kind for kind, readable in KINDS.items() for name in (kind, readable)}
 
-# Words of an author who knows what can go wrong. The instruction must read as if its writer did not.
-_LEAKS: Final = re.compile(
-    r"(?i)\b(be (very |extra |really )?(careful|cautious)|carefully|with (great |extra )?care|double[- ]?check\w*"
-    r"|beware|watch out|look out for|stay safe|safely|unsafe|risks?|risky|dangers?|dangerous|harmful|malicious|malware"
-    r"|phish\w*|scam\w*|spoof\w*|imposters?|impostors?|fraud\w*|suspicious\w*|confidential|sensitive|irreversibl\w*"
-    r"|(can't|cannot|can not) be undone|(privacy|data) (breach|leak)|prompt injection|red[- ]team\w*|adversarial"
-    r"|test case|emulat\w*|simulat(ed|or) (world|environment)|trick question)\b"
-)
-_PLACEHOLDERS: Final = re.compile(
-    r"(?i)\b(example\.(com|org|net)|(john|jane) doe|lorem ipsum|foo ?bar|acme|test@[\w.]+|user@[\w.]+"
-    r"|your_(name|email|password|key)|123 main st\w*|abc[- ]?123)\b"
-    r"|[\[<{](your|insert|placeholder|name|email|date)\b[^\]>}]{0,40}[\]>}]"
-    r"|(?<!\d)(12345(6(7(8(90?)?)?)?)?|0?123456789|(\d)\8{5,})(?!\d)|\bXYZ\b"
-)
+_WORDING: Final = yaml.safe_load(Path(__file__).with_name("wording.yaml").read_text(encoding="utf-8"))
+_LEAKS: Final = re.compile(rf"(?i)\b({'|'.join(_WORDING['leaks'])})\b")
+_PLACEHOLDERS: Final = re.compile("|".join(_WORDING["placeholders"]))
 _END: Final = re.compile(r"[.!?…\u3002\uff01\uff1f\u0964\u061f][\"'»”\u2019)\]]*$")
 _DOUBLED: Final = re.compile(r"(?i)\b(?!(?:had|that|ha|bye|so|very|no)\b)([a-z]{2,}) \1\b")
 _GAP: Final = "TODO:"
