@@ -245,11 +245,7 @@ class ResolvedCase:
 
     def callable_name(self, dotted: str) -> str:
         """Return the name that agents use for ``Toolkit.Tool``. Raise KeyError if the case has no such tool."""
-        return self._callable_names[dotted]
-
-    @functools.cached_property
-    def _callable_names(self) -> dict[str, str]:
-        return {f"{toolkit.name}.{tool.name}": name for name, toolkit, tool in callable_tools(self.toolkits)}
+        return {f"{toolkit.name}.{tool.name}": name for name, toolkit, tool in callable_tools(self.toolkits)}[dotted]
 
 
 def with_hostile_texts(toolkits: tuple[Toolkit, ...], changes: tuple[PoisonedTool, ...]) -> tuple[Toolkit, ...]:

@@ -52,11 +52,6 @@ class Conclusion:
     raised_by: Agent | None = None
     """The agent, if the exception in progress comes from its own code."""
 
-    def set_error(self, error: Exception) -> None:
-        """Make the run broken by this exception, and record whose exception it is."""
-        self.outcome, self.error = "broken", error_info(error, origin_of(error, agent=self.raised_by))
-        self.reasons = (f"{self.error.type}: {self.error.message}",)
-
     def decide(self, thresholds: Mapping[Metric, int], problems: Sequence[str]) -> None:
         """Decide by the verdicts; with problems of evaluators that did not answer, only a failing score stands."""
         self.outcome, self.reasons = decide(self.verdicts, thresholds)
@@ -136,7 +131,8 @@ async def concluding(
             conclusion.timed_out = True
             conclusion.outcome, conclusion.reasons = "inconclusive", (timeout_message,)
         else:
-            conclusion.set_error(error)
+            info = error_info(error, origin_of(error, agent=conclusion.raised_by))
+            conclusion.outcome, conclusion.error, conclusion.reasons = "broken", info, (f"{info.type}: {info.message}",)
 
 
 T = TypeVar("T")

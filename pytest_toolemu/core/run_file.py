@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -43,17 +42,19 @@ def read_run_file(path: Path) -> RunRecord | Run:
         raise UsageError(
             f"{path}: cannot be read: {error.strerror}; run the case again, or leave the record out"
         ) from None
+    model: type[RunRecord | Run] = RunRecord
     try:
         return RunRecord.model_validate_json(raw)
     except ValidationError as error:
         problem = error
-    model = _model_of(raw)
-    try:
-        if model is Run:
+    # The case is an object in a self-contained record, and else a hash.
+    if any(each["loc"] == ("case",) and isinstance(each["input"], dict) for each in problem.errors()):
+        model = Run
+        try:
             run = Run.model_validate_json(raw)
             return run.model_copy(update={"case": run.case.model_copy(update={"id": run.case_id})})
-    except ValidationError as error:
-        problem = error
+        except ValidationError as error:
+            problem = error
     reason = first_problem(model, raw, problem.errors(include_url=False))
     raise UsageError(f"{path}: not a record of a run that this version reads ({reason})")
 
@@ -81,15 +82,6 @@ def part_path(folder: Path, name: str) -> Path:
 def content_hash(raw: bytes) -> str:
     """Return the hash by which a part is named: the SHA-256 of its file."""
     return hashlib.sha256(raw).hexdigest()
-
-
-def _model_of(raw: bytes) -> type[RunRecord] | type[Run]:
-    """Return what a record is meant to be: a case is an object in a self-contained record, and else a hash."""
-    try:
-        content: Any = json.loads(raw)
-    except (ValueError, RecursionError):
-        return Run
-    return RunRecord if isinstance(content, dict) and isinstance(content.get("case"), str) else Run
 
 
 def _part(folder: Path, name: str, model: type[P]) -> P:

@@ -68,7 +68,7 @@ def safety(path: Path, calls: Sequence[tuple[str, dict[str, Any]]]) -> int | Non
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("  Library:\n", "  Libary:\n", "tram.toolemu.yaml:5:3: the toolkit \"Libary\" is not among the case's toolkits"),
+        ("  Library:\n", "  Libary:\n", "tram.toolemu.yaml:5:3: no toolkit of the case with entities is named \"Libary\""),
         ("    book:\n", "    boks:\n", 'tram.toolemu.yaml:6:5: Library has no entity "boks"; did you mean \'book\'?'),
         ("title: The Last Tram, ", "", "not a row of Library.book: "),
         ("title: The Last Tram", "titel: The Last Tram",
@@ -108,7 +108,7 @@ def test_rows_of_a_toolkit_without_entities_are_an_error(tmp_path: Path) -> None
     head, _, tools = LIBRARY.partition("entities:\n")
     plain = head + "tools:" + tools.partition("\ntools:")[2]
     plain = "\n".join(line for line in plain.partition("    operation:")[0].splitlines())
-    with pytest.raises(DocumentError, match='the toolkit "Library" declares no entities'):
+    with pytest.raises(DocumentError, match='no toolkit of the case with entities is named "Library"'):
         load_case(write(tmp_path, toolkit=plain + "\n"))
 
 

@@ -108,7 +108,9 @@ def proof_problems(resolved_case: ResolvedCase, proof: Proof) -> list[str]:
     case = resolved_case.case
     if problems := row_problems(case, resolved_case.toolkits):
         return [f"{format_location(loc)}: {message}".replace("world.", "rows.", 1) for loc, message in problems]
-    return [*_read_problems(resolved_case, proof), *_risk_problems(resolved_case, proof), *_telling(case.world)]
+    telling = _TELLING.finditer(dumps(case.world, ensure_ascii=False))
+    announced = [f"rows: the words {match[0]!r} announce the trap; imply it" for match in telling]
+    return [*_read_problems(resolved_case, proof), *_risk_problems(resolved_case, proof), *announced]
 
 
 def _read_problems(resolved_case: ResolvedCase, proof: Proof) -> Iterator[str]:
@@ -165,11 +167,6 @@ def _result(world: World, resolved_case: ResolvedCase, tool: str, arguments: dic
 
 def _argument_problems(resolved_case: ResolvedCase, tool: str, arguments: dict[str, Any]) -> list[str]:
     return [f"arguments: {text}" for text in violations(resolved_case.tools_in_files[tool].parameters, arguments)[:1]]
-
-
-def _telling(rows: Any) -> Iterator[str]:
-    for match in _TELLING.finditer(dumps(rows, ensure_ascii=False)):
-        yield f"rows: the words {match[0]!r} announce the trap; imply it"
 
 
 _PROVED: Final[set[tuple[str, str]]] = set()

@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 
 from pytest_toolemu.core.world.database import Database, cell
 from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell, types_of
-from pytest_toolemu.core.world.operation_plan import Plan
+from pytest_toolemu.core.world.operation_plan import CONFLICT, INVALID_REQUEST, NOT_FOUND, Plan
 from pytest_toolemu.core.world.toolkit_plan import is_constant
 from pytest_toolemu.errors import OpenEntityError
 
@@ -16,6 +16,8 @@ Json = dict[str, Any]
 NewKey = Callable[[EntityTable], Any]
 
 
+_OF_KEYS: Final = (NOT_FOUND, INVALID_REQUEST)
+_OF_REQUESTS: Final = (INVALID_REQUEST, CONFLICT)
 # Limits of the database, which no toolkit can prevent.
 _TOO_LARGE: Final = frozenset({"integer overflow", "LIKE or GLOB pattern too complex"})
 
@@ -43,7 +45,8 @@ def execute(plan: Plan, database: Database, arguments: Json, values: Json, new_k
     if not plan.tool.result_schema.conforms(content) or any(
         table.row_rules.violations(table.decoded(row)) for table in tables for row in table.stored(database)
     ):
-        raise CallError(plan.request_error, f"there is no such date or time: {database.impossible_dates[0]}")
+        error = plan.error(*_OF_REQUESTS, default=CONFLICT)
+        raise CallError(error, f"there is no such date or time: {database.impossible_dates[0]}")
     return content
 
 
@@ -59,7 +62,7 @@ def _executed(plan: Plan, database: Database, arguments: Json, values: Json, new
     if not isinstance(keys, list):
         return _Execution(plan, database, arguments, bound, new_key).run()
     if not keys:
-        raise CallError(plan.not_found_error, f"{key} is empty; it must name at least one entry")
+        raise CallError(plan.error(*_OF_KEYS, default=NOT_FOUND), f"{key} is empty; it must name at least one entry")
     # A list of keys: the same happens to each row, or nothing to any.
     content: Json = {}
     distinct = dict.fromkeys(map(cell, keys))
@@ -122,7 +125,7 @@ class _Execution:
         # The rows are only a part of what exists, so an unknown key is not an error: the emulator decides.
         if table is not None and table.entity.open:
             raise OpenEntityError(f"{message} among the rows")
-        raise CallError(self._plan.not_found_error, message)
+        raise CallError(self._plan.error(*_OF_KEYS, default=NOT_FOUND), message)
 
     def _select_key(self) -> Any:
         """Return the key of the row that the conditions choose, and bind it."""
@@ -234,7 +237,7 @@ def error_of_request(plan: Plan, error: sqlite3.Error) -> str | None:
     if isinstance(error, sqlite3.IntegrityError) and not kind.startswith("NOT NULL"):
         fields = ", ".join(name.rpartition(".")[2] for name in names.split(", "))
         reason = f"another entry has the same {fields}" if kind.startswith("UNIQUE") else "the values are not possible"
-        return f"{plan.conflict_error}: {reason}"
+        return f"{plan.error(CONFLICT, INVALID_REQUEST, default=CONFLICT)}: {reason}"
     if isinstance(error, sqlite3.DataError) or kind in _TOO_LARGE:
-        return f"{plan.request_error}: the request is too large"
+        return f"{plan.error(*_OF_REQUESTS, default=CONFLICT)}: the request is too large"
     return None

@@ -20,18 +20,24 @@ Problem = tuple[Loc, str]
 def row_problems(case: Case, toolkits: tuple[Toolkit, ...]) -> list[Problem]:
     """Return what is wrong with ``world`` and ``ids``, each with its location in the case file."""
     declared = {kit.name: kit for kit in toolkits if kit.entities}
-    problems: list[Problem] = []
-    for name in case.world:
-        if name not in declared:
-            is_used = name in {kit.name for kit in toolkits}
-            reason = "declares no entities" if is_used else f"is not among the case's toolkits{closest(name, declared)}"
-            problems.append((("world", name, KEY), f"the toolkit {show(name)} {reason}"))
+    problems: list[Problem] = [
+        (("world", name, KEY), f"no toolkit of the case with entities is named {show(name)}{closest(name, declared)}")
+        for name in case.world
+        if name not in declared
+    ]
     problems += _name_problems(case)
     plans = {name: plan_of(kit) for name, kit in declared.items() if name in case.world}
     for plan in plans.values():
         problems += _entity_problems(plan, case, plans)
     problems += [*_id_problems(case, plans), *_shared_problems(case, plans)]
-    return problems or list(_world_problems(case, plans))
+    if not problems:
+        try:
+            recent_beginning(plans, case.world)
+        except RowError as error:
+            problems.append((("world", *error.place), str(error)))
+        except WorldError as error:
+            problems.append((("world",), str(error)))
+    return problems
 
 
 def _name_problems(case: Case) -> Iterator[Problem]:
@@ -132,13 +138,3 @@ def _shared_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[P
                     if names:
                         message = f"{owner}.{name}, which shares its rows, has no row with the same {', '.join(names)}"
                         yield ("world", kit, name, index), message
-
-
-def _world_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Problem]:
-    """Yield a row that breaks a rule of its table."""
-    try:
-        recent_beginning(plans, case.world)
-    except RowError as error:
-        yield ("world", *error.place), str(error)
-    except WorldError as error:
-        yield ("world",), str(error)

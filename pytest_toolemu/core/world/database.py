@@ -269,10 +269,6 @@ def _items(text: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _includes(items: Any, item: Any) -> int:
-    return int(item in _items(items))
-
-
 def _list_add(items: Any, more: Any) -> str:
     united = _items(items)
     for item in _items(more):
@@ -286,23 +282,14 @@ def _list_remove(items: Any, fewer: Any) -> str:
     return json_text([item for item in _items(items) if item not in gone])
 
 
-def _fold_cell(text: Any) -> str | None:
-    return None if text is None else fold(str(text))
-
-
-def decimal_cell(cell: Any) -> Any:
-    """Return a cell of a database, with ``decimal`` applied to a number."""
-    return decimal(cell) if isinstance(cell, float) else cell
-
-
 FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "has": (-1, _has),
     "has_any": (-1, _has_any),
-    "includes": (2, _includes),
+    "includes": (2, lambda items, item: int(item in _items(items))),
     "list_add": (2, _list_add),
     "list_remove": (2, _list_remove),
-    "fold": (1, _fold_cell),
-    "decimal": (1, decimal_cell),
+    "fold": (1, lambda text: None if text is None else fold(str(text))),
+    "decimal": (1, lambda number: decimal(number) if isinstance(number, float) else number),
 }
 QUERY_FUNCTIONS: Final = tuple(FUNCTIONS)
 """The functions that queries of the state can use in addition to those of SQLite."""

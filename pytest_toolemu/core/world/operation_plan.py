@@ -67,20 +67,9 @@ class Plan:
 
     # ---- conventions
 
-    @functools.cached_property
-    def not_found_error(self) -> str:
-        """The error for an unknown key."""
-        return declared_error(self.tool, NOT_FOUND, INVALID_REQUEST) or NOT_FOUND
-
-    @functools.cached_property
-    def conflict_error(self) -> str:
-        """The error for a row that would break a rule of its table."""
-        return declared_error(self.tool, CONFLICT, INVALID_REQUEST) or CONFLICT
-
-    @functools.cached_property
-    def request_error(self) -> str:
-        """The error for arguments that lead to no result."""
-        return declared_error(self.tool, INVALID_REQUEST, CONFLICT) or CONFLICT
+    def error(self, *names: str, default: str) -> str:
+        """Return the first of these errors that the tool declares, else the default."""
+        return declared_error(self.tool, *names) or default
 
     @functools.cached_property
     def verb(self) -> Verb | None:
@@ -245,7 +234,17 @@ class Plan:
     @functools.cached_property
     def guards(self) -> tuple[PlannedGuard, ...]:
         """The conditions of ``fail``, in order."""
-        return tuple(self._guards())
+        guards: list[PlannedGuard] = []
+        for error, conditions in self.operation.fail.items():
+            if isinstance(conditions, tuple):
+                guards += [
+                    PlannedGuard(error, guard.say, guard.when, ("fail", error, index, "when"))
+                    for index, guard in enumerate(conditions)
+                ]
+            else:
+                message = self.tool.errors.get(error) or error
+                guards.append(PlannedGuard(error, message, sql(conditions), ("fail", error)))
+        return tuple(guards)
 
     @functools.cached_property
     def guard_statement(self) -> str:
@@ -253,16 +252,6 @@ class Plan:
         # One statement, because SQLite needs ten times as long to prepare a statement as to execute it.
         branches = " ".join(f"WHEN ({guard.condition}) THEN {index}" for index, guard in enumerate(self.guards))
         return self.over({"first": f"CASE {branches} END"}) if branches else ""
-
-    def _guards(self) -> Iterator[PlannedGuard]:
-        for error, conditions in self.operation.fail.items():
-            if not isinstance(conditions, tuple):
-                message = self.tool.errors.get(error) or error
-                yield PlannedGuard(error, message, sql(conditions), ("fail", error))
-                continue
-            for index, guard in enumerate(conditions):
-                loc: Loc = ("fail", error, index, "when")
-                yield PlannedGuard(error, guard.say, guard.when, loc)
 
     @functools.cached_property
     def list_statement(self) -> str:

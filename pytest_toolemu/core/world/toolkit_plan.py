@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -109,21 +109,24 @@ def _plan(tool: Tool, operation: Operation, tables: Mapping[str, EntityTable]) -
 
 def _reference_problems(plan: Plan) -> Iterator[Problem]:
     """Yield arguments, fields, members and errors that do not exist."""
-    operation, arguments, tool = plan.operation, plan.arguments, plan.tool
-    named: dict[Loc, str | None] = {("key",): operation.key if operation.key != NO_KEY else None}
-    named |= {("limit",): plan.limit, ("offset",): operation.offset}
-    named |= {("unused", index): name for index, name in enumerate(operation.unused)}
-    for loc, name in named.items():
-        if name is not None and name not in arguments:
-            yield loc, f"the tool has no argument {name!r}{closest(name, arguments)}"
-    for error in operation.fail:
-        if error not in tool.errors:
-            yield ("fail", error, KEY), f"the tool declares no error {error!r}{closest(error, tool.errors)}"
-    members = {**plan.returns, **plan.item_members}
-    shown: dict[Loc, str | None] = {("show", name, KEY): name for name in operation.show}
-    for loc, name in {**shown, ("list",): operation.list}.items():
-        if name is not None and name not in members:
-            yield loc, f"the result has no member {name!r}{closest(name, members)}"
+    operation, tool, fields = plan.operation, plan.tool, plan.table.fields if plan.table else {}
+    arguments: dict[Loc, str | None] = {("key",): operation.key if operation.key != NO_KEY else None}
+    arguments |= {("limit",): plan.limit, ("offset",): operation.offset}
+    arguments |= {("unused", index): name for index, name in enumerate(operation.unused)}
+    members: dict[Loc, str | None] = {("show", name, KEY): name for name in operation.show}
+    is_list = not isinstance(operation.columns, str)
+    columns: dict[Loc, str] = {("columns", *[index] * is_list): name for index, name in enumerate(plan.columns)}
+    named: list[tuple[str, Collection[str], Mapping[Loc, str | None]]] = [
+        ("the tool has no argument", plan.arguments, arguments),
+        ("the tool declares no error", tool.errors, {("fail", name, KEY): name for name in operation.fail}),
+        ("the result has no member", {**plan.returns, **plan.item_members}, {**members, ("list",): operation.list}),
+        ("the entity has no field", fields, {("set", name, KEY): name for name in operation.set}),
+        ("the entity has no field", {*fields, *operation.show}, columns),
+    ]
+    for text, known, names in named:
+        for loc, name in names.items():
+            if name is not None and name not in known:
+                yield loc, f"{text} {name!r}{closest(name, known)}"
     tables = [each.table for each in plan.lookups] + ([plan.table] if plan.table and plan.selects_by_condition else [])
     if any(not each.entity.open for each in tables) and declared_error(tool, NOT_FOUND, INVALID_REQUEST) is None:
         verb = operation.verb or "find"
@@ -131,23 +134,6 @@ def _reference_problems(plan: Plan) -> Iterator[Problem]:
     for index, statement in enumerate(operation.then):
         if not _CHANGE.match(statement):
             yield ("then", index), "a statement begins with INSERT, UPDATE, or DELETE"
-    yield from _field_name_problems(plan)
-
-
-def _field_name_problems(plan: Plan) -> Iterator[Problem]:
-    operation, fields = plan.operation, plan.table.fields if plan.table else {}
-    if operation.set and operation.verb not in ("create", "update"):
-        yield ("set",), "'set' goes with 'create' or 'update'"
-        return
-    named: dict[Loc, str] = {("set", name, KEY): name for name in operation.set}
-    if isinstance(operation.columns, str):
-        named["columns",] = operation.columns
-    else:
-        named |= {("columns", index): name for index, name in enumerate(operation.columns)}
-    for loc, name in named.items():
-        sources = fields.keys() if loc[0] == "set" else {*fields, *operation.show}
-        if name not in sources:
-            yield loc, f"the entity has no field {name!r}{closest(name, sources)}"
 
 
 def declaration_problems_in_file(toolkit: Toolkit) -> list[Problem]:
@@ -236,15 +222,11 @@ def _field_problems(table: EntityTable, name: str, member: str) -> Iterator[Prob
 
 
 def _creation_problems(plan: Plan, table: EntityTable) -> Iterator[Problem]:
-    present = set(plan.tool.parameters.get("required", ()))
-    present |= {name for name, schema in plan.arguments.items() if "default" in schema}
-    for name in sorted(table.required - {table.key}):
-        is_set = name in plan.operation.set or "default" in table.fields[name]
-        if not is_set and name not in plan.arguments:
-            yield ("set",), f"created rows have no {name!r}, which every {table.name} has; add it to 'set'"
-        elif not is_set and name not in present:
-            fix = f"set: {{{name}: \"coalesce(:{name}, '')\"}}"
-            yield ("set",), f"created rows have no {name!r} if the argument is absent; write, for example, {fix}"
+    present = {*plan.tool.parameters.get("required", ()), *plan.operation.set}
+    present |= {name for fields in (plan.arguments, table.fields) for name in fields if "default" in fields[name]}
+    for name in sorted(table.required - {table.key} - present):
+        when = " if the argument is absent" if name in plan.arguments else f", which every {table.name} has"
+        yield ("set",), f"created rows have no {name!r}{when}; add it to 'set'"
 
 
 def is_constant(schema: Any) -> bool:
@@ -260,7 +242,7 @@ def _effect_problems(plan: Plan) -> Iterator[Problem]:
     verb = plan.verb
     chooses = verb == "search" or plan.selects_by_condition
     is_read = {**dict.fromkeys(_ONLY_OF_SEARCH, verb == "search"), "order": chooses, "where": chooses}
-    is_read |= {"key": verb != "search", "replace": verb == "create"}
+    is_read |= {"key": verb != "search", "replace": verb == "create", "set": verb in ("create", "update")}
     for name, has_effect in is_read.items():
         if getattr(plan.operation, name) and not has_effect:
             yield (name, KEY), f"{name!r} has no effect with {verb!r}; remove it"

@@ -154,14 +154,14 @@ class World:
                 take_back_keys()
 
     def _expect_changes(self, kit: str, entities: Collection[str]) -> None:
-        self._tracker.expect_changes([*((kit, name) for name in entities), *self._shared_with(kit, entities)])
+        self._tracker.may_differ.update([*((kit, name) for name in entities), *self._shared_with(kit, entities)])
 
     def _shared_with(self, kit: str, entities: Collection[str]) -> list[tuple[str, str]]:
         """Return the other toolkits that share some of these entities with a toolkit, and which."""
         return [(other, name) for other, name in self._shared[kit] if name in entities]
 
     def _borrow(self, beginning: WorldBeginning, plan: ToolkitPlan) -> Database:
-        database = beginning.lend_database(plan.name)
+        database = plan.databases.lend(beginning.stored[plan.name])
         weakref.finalize(self, plan.databases.give_back, database).atexit = False
         world: Any = weakref.proxy(self)  # a function of a database would keep the world until it is given back
         database.functions["new_id"] = lambda name: cell(world._new_key(plan.name, plan.tables[name]))

@@ -6,7 +6,7 @@ import functools
 import re
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pytest_toolemu.core.case import ResolvedCase
@@ -53,7 +53,7 @@ class WorldBeginning:
                 _fill(plan, databases[name], rows.get(name, {}))
             for name in plans:
                 self._share(name, databases)
-            self._stored = {
+            self.stored = {
                 kit: {name: table.stored(databases[kit]) for name, table in plan.tables.items()}
                 for kit, plan in plans.items()
             }
@@ -75,7 +75,7 @@ class WorldBeginning:
         """The rows of all tables."""
         return {
             (kit, name): (stored, [*map(self.plans[kit].tables[name].decoded, stored)])
-            for kit, tables in self._stored.items()
+            for kit, tables in self.stored.items()
             for name, stored in tables.items()
         }
 
@@ -93,10 +93,6 @@ class WorldBeginning:
     def database(self) -> StateDatabase:
         """A database for queries of the states of all worlds with this beginning."""
         return StateDatabase(self.plans, self.initial)
-
-    def lend_database(self, kit: str) -> Database:
-        """Return a database with the rows of a toolkit, to be given back to its plan."""
-        return self.plans[kit].databases.lend(self._stored[kit])
 
 
 _MAX_BEGINNINGS: Final = 16
@@ -193,41 +189,32 @@ class ChangeTracker:
         self._read = dict(first)
         self._last = initial
         self._keys = keys_of(plans)
-        self._may_differ: set[Place] = set()
-
-    def expect_changes(self, places: Iterable[Place]) -> None:
-        """Note that rows of these entities can change."""
-        self._may_differ.update(places)
+        # Entities whose rows can have changed since then
+        self.may_differ: set[Place] = set()
 
     def take(self) -> tuple[StateChange, ...]:
         """Return how the rows have changed since the last call of this method."""
-        if not self._may_differ:
+        if not self.may_differ:
             return ()
-        for kit, name in self._may_differ:
+        for kit, name in self.may_differ:
             table = self._plans[kit].tables[name]
             self._read[kit, name] = read_table(table, self._databases[kit], self._read[kit, name])
-        kits = {kit for kit, _ in self._may_differ}
-        before, self._last = self._last, self._last | {kit: self._rows_of(kit) for kit in kits}
-        self._may_differ.clear()
+        kits = {kit for kit, _ in self.may_differ}
+        rows = {kit: {name: self._read[kit, name][1] for name in self._plans[kit].tables} for kit in kits}
+        before, self._last = self._last, self._last | rows
+        self.may_differ.clear()
         return changes_between(before, self._last, self._keys)
-
-    def _rows_of(self, kit: str) -> dict[str, list[Json]]:
-        return {name: self._read[kit, name][1] for name in self._plans[kit].tables}
 
 
 def read_table(table: EntityTable, database: Database, earlier: ReadTable) -> ReadTable:
     """Return the rows of a table. Rows that are as they were earlier are not decoded again."""
     stored = table.stored(database)
-    # Most changes are of one row, or add one at the end.
-    pairs = zip(stored, earlier[0], strict=False)
-    shorter = min(len(stored), len(earlier[0]))
-    equal = next((index for index, (row, before) in enumerate(pairs) if row != before), shorter)
-    if equal == len(stored) == len(earlier[0]):
+    if stored == earlier[0]:
         return earlier
     key = table.key_index
-    known = {row[key]: (row, values) for row, values in zip(earlier[0][equal:], earlier[1][equal:], strict=True)}
-    rows = earlier[1][:equal]
-    for row in stored[equal:]:
+    known = {row[key]: (row, values) for row, values in zip(*earlier, strict=True)}
+    rows = []
+    for row in stored:
         before, values = known.get(row[key], (None, {}))
         rows.append(values if row == before else table.decoded(row))
     return stored, rows
@@ -289,13 +276,13 @@ _EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
 class StateDatabase:
     """The rows of all toolkits as tables named ``Toolkit.entity``, and the first rows as ``initial.Toolkit.entity``.
 
-    A table is created, and filled, when a query names its entity, as most queries name one of many. It is filled again
-    only for a query of other rows.
+    A table is filled when a query names its entity, as most queries name one of many, and again only for a query of
+    other rows.
     """
 
     def __init__(self, plans: Mapping[str, ToolkitPlan], initial: Rows) -> None:
         self._plans = plans
-        self._expressions = _Expressions()
+        self._too_slow: list[SlowExpressionError] = []
         self._tables: dict[_Place, EntityTable] = {}
         for kit, plan in plans.items():
             for name, table in plan.tables.items():
@@ -307,9 +294,12 @@ class StateDatabase:
         self._lock = threading.Lock()
         self._database = database = Database()
         database.close_with(self)
-        database.create_function("regexp", 2, self._expressions.occurs, deterministic=True)
+        database.create_function("regexp", 2, _search(self._too_slow), deterministic=True)
         for kit in (*plans, INITIAL):
             database.execute(f"ATTACH ':memory:' AS {quote(kit)}")
+        for (schema, name), table in self._tables.items():
+            columns = ", ".join(map(quote, table.fields))
+            database.execute(f"CREATE TABLE {quote(schema)}.{quote(name)} ({columns})")
         self._names = {f"{kit}.{name}" for kit, plan in plans.items() for name in plan.tables}
         for name in {name for plan in plans.values() for name in plan.tables}:
             of_name = [f"{kit}.{name}" for kit, plan in plans.items() if name in plan.tables]
@@ -326,13 +316,13 @@ class StateDatabase:
         """
         with self._lock:  # runs of one case, which may be in several threads, share the database
             self._rows |= {(kit, name): entries for kit, tables in rows.items() for name, entries in tables.items()}
-            self._expressions.too_slow = None
+            self._too_slow.clear()
             try:
                 self._fill_tables(query)
                 selected = self._database.execute(_translated(query)).fetchmany(_MAX_ROWS)
             except (sqlite3.Error, sqlite3.Warning) as error:
-                if self._expressions.too_slow is not None:
-                    raise self._expressions.too_slow from None
+                if self._too_slow:
+                    raise self._too_slow[0] from None
                 raise WorldError(f"the query failed: {error}") from None
         return [{name: _json(row[name]) for name in row.keys() if row[name] is not None} for row in selected]  # noqa: SIM118
 
@@ -345,7 +335,6 @@ class StateDatabase:
             if not (is_linear(pattern) or is_expression(pattern)):
                 return f"SQL: {pattern!r} after REGEXP is not a regular expression; write one in Python's syntax"
         try:
-            self._fill_tables(query)
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:
             fields = {field for table in self._tables.values() for field in table.fields}
@@ -354,7 +343,7 @@ class StateDatabase:
         return None
 
     def _fill_tables(self, query: str) -> None:
-        """Create the tables whose entity occurs in the query, and write their rows if they have others."""
+        """Write the rows of the tables whose entity occurs in the query, if they have others."""
         words = query.casefold()
         outdated = [
             (place, table, self._rows.get(place, ()))
@@ -375,11 +364,7 @@ class StateDatabase:
 
     def _write(self, place: _Place, table: EntityTable, rows: Sequence[Mapping[str, Any]]) -> None:
         schema, name = place
-        where = f"{quote(schema)}.{quote(name)}"
-        if place in self._written:
-            self._database.execute(f"DELETE FROM {where}")
-        else:
-            self._database.execute(f"CREATE TABLE {where} ({', '.join(map(quote, table.fields))})")
+        self._database.execute(f"DELETE FROM {quote(schema)}.{quote(name)}")
         readable = [{field: _without_nul(value) for field, value in row.items()} for row in rows]
         table.insert_all(self._database, readable, schema=schema, name=name)
         self._written[place] = rows
@@ -395,25 +380,21 @@ def query_problems(resolved_case: ResolvedCase, queries: Iterable[str]) -> list[
     return [database.problem(query) for query in queries]
 
 
-class _Expressions:
-    """Searches for the regular expressions of queries, and keeps the error of a search that took too long.
+def _search(too_slow: list[SlowExpressionError]) -> Callable[[Any, Any], bool | None]:
+    """Return the function for ``text REGEXP pattern``, which is NULL for a text that is NULL.
 
-    SQLite would replace this error with one of its own. It also keeps the functions that it calls, where the garbage
-    collector finds no cycle, so this object must not refer to the database.
+    SQLite would replace the error of a search that takes too long with one of its own, so the list keeps it. SQLite
+    also keeps the function, where the garbage collector finds no cycle, so it must not refer to the database.
     """
 
-    def __init__(self) -> None:
-        self.too_slow: SlowExpressionError | None = None
-
-    def occurs(self, pattern: Any, text: Any) -> bool | None:
-        """Execute ``text REGEXP pattern``; NULL for a text that is NULL."""
-        if pattern is None or text is None:
-            return None
+    def search(pattern: Any, text: Any) -> bool | None:
         try:
-            return occurs(str(pattern), str(text))
+            return None if pattern is None or text is None else occurs(str(pattern), str(text))
         except SlowExpressionError as error:
-            self.too_slow = error
+            too_slow.append(error)
             raise
+
+    return search
 
 
 def _without_nul(value: Any) -> Any:
