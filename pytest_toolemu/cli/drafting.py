@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -24,7 +25,8 @@ from pytest_toolemu.cli.review import Suite
 from pytest_toolemu.formats.text import counted, visible
 
 if TYPE_CHECKING:
-    from pytest_toolemu.authoring.drafts.draft_store import Draft
+    from pytest_toolemu.authoring.drafts.check_draft import DraftCorpus
+    from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
     from pytest_toolemu.authoring.drafts.generation import Author, Generation
     from pytest_toolemu.models.endpoint import Endpoint
     from pytest_toolemu.settings.option_table import Settings
@@ -79,11 +81,8 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
     Each stage is stored, so the same command continues where it stopped. TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS
     set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
-    from pytest_toolemu.authoring.drafts.draft_store import DraftStore
     from pytest_toolemu.authoring.drafts.plans import CATEGORIES, ToolkitRequest
-    from pytest_toolemu.authoring.drafts.review_queue import read_corpus, refuse_other_folder
     from pytest_toolemu.authoring.drafts.toolkits import ToolkitGeneration
-    from pytest_toolemu.core.case_loading import drafts_move_to
     from pytest_toolemu.errors import UsageError
 
     categories = _listed(category)
@@ -91,11 +90,10 @@ def toolkits(  # noqa: PLR0913  (each is an option of the command)
         raise UsageError(
             f"--brainstorm lets the model choose, but --category={categories[0]} is given; remove one of the two"
         )
-    settings, store = model_settings(concurrency), DraftStore(into)
-    refuse_other_folder(store, suite)
+    settings = model_settings(concurrency)
     request = ToolkitRequest(count, focus == "risk", brainstorm, topic, categories or CATEGORIES, seed)
-    generation = ToolkitGeneration(request.planned, store, partial(read_corpus, store, suite), request)
-    with drafts_move_to(suite, into):
+    with _folder(into, suite) as (store, corpus):
+        generation = ToolkitGeneration(request.planned, store, corpus, request)
         _draft_and_print(settings, model, generation, "toolkit", estimate=estimate)
 
 
@@ -143,15 +141,11 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     """
     from pytest_toolemu.authoring.drafts.cases import CaseGeneration, VariantGeneration, cases_without_twin
     from pytest_toolemu.authoring.drafts.check_draft import suite_cases, toolkits_by_name
-    from pytest_toolemu.authoring.drafts.draft_store import DraftStore
     from pytest_toolemu.authoring.drafts.plans import CaseRequest, PlannedVariant, refuse_unknown
-    from pytest_toolemu.authoring.drafts.review_queue import read_corpus, refuse_other_folder
-    from pytest_toolemu.core.case_loading import drafts_move_to
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.yaml_document import show
 
-    settings, store = model_settings(concurrency), DraftStore(into)
-    refuse_other_folder(store, suite)
+    settings = model_settings(concurrency)
     names, sizes = tuple(dict.fromkeys(_listed(toolkits))), _listed(toolkits_per_case)
     refuse_unknown("--toolkits-per-case", sizes, ("1", "2", "3", "4"))
     chosen = {
@@ -161,8 +155,8 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     if kind == "benign-twin" and any(chosen.values()):
         given = show(next(values[0] for values in chosen.values() if values))
         raise UsageError(f"--kind=benign-twin takes everything from the original, but {given} is given; remove it")
-    with drafts_move_to(suite, into):
-        kits, corpus = toolkits_by_name(names, into), partial(read_corpus, store, suite)
+    with _folder(into, suite) as (store, corpus):
+        kits = toolkits_by_name(names, into)
         if kind == "benign-twin":
             drafted = [draft.path for draft in store.undecided() if not draft.record.is_toolkit]
             bases = cases_without_twin([*suite_cases(suite), *drafted], names, count)
@@ -209,20 +203,15 @@ def vary(  # noqa: PLR0913  (each is an option of the command)
     TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
     from pytest_toolemu.authoring.drafts.cases import BaseCase, VariantGeneration, passed_lines
-    from pytest_toolemu.authoring.drafts.draft_store import DraftStore
     from pytest_toolemu.authoring.drafts.plans import VariantRequest
-    from pytest_toolemu.authoring.drafts.review_queue import read_corpus, refuse_other_folder
-    from pytest_toolemu.core.case_loading import drafts_move_to
 
-    settings, store, base = model_settings(None), DraftStore(into), BaseCase.read(case)
-    refuse_other_folder(store, suite)
+    settings, base = model_settings(None), BaseCase.read(case)
     request = VariantRequest(
         kind, count, _listed(style), _listed(length), _listed(language), seed, has_run=passed is not None
     )
     run = passed_lines(passed, base.id) if passed is not None else ()
-    corpus = partial(read_corpus, store, suite)
-    generation = VariantGeneration(request.planned(base.id), store, corpus, {base.id: base}, run)
-    with drafts_move_to(suite, into):
+    with _folder(into, suite) as (store, corpus):
+        generation = VariantGeneration(request.planned(base.id), store, corpus, {base.id: base}, run)
         _draft_and_print(settings, model, generation, "variant", estimate=estimate, concurrency=1)
 
 
@@ -272,6 +261,19 @@ def complete(
 
 def _listed(values: list[str] | None) -> tuple[str, ...]:
     return tuple(split_commas(values) or ())
+
+
+@contextmanager
+def _folder(into: Path, suite: Path) -> Iterator[tuple[DraftStore, Callable[[], DraftCorpus]]]:
+    """Provide the folder of drafts, and how to read the files that they must not repeat."""
+    from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+    from pytest_toolemu.authoring.drafts.review_queue import read_corpus, refuse_other_folder
+    from pytest_toolemu.core.case_loading import drafts_move_to
+
+    store = DraftStore(into)
+    refuse_other_folder(store, suite)
+    with drafts_move_to(suite, into):
+        yield store, partial(read_corpus, store, suite)
 
 
 def _with_author(settings: Settings, model: str, drafts: Path, work: Callable[[Author], Awaitable[T]]) -> tuple[T, str]:
@@ -336,8 +338,12 @@ def _draft_and_print(
 
     results, tokens = _with_author(settings, model, generation.store.folder, work)
     problems = [result for result in results if isinstance(result, str)]
-    for line in (line for result in results if not isinstance(result, str) for line in _draft_lines(result)):
-        out.print(visible(line))
+    for draft in (result for result in results if not isinstance(result, str)):
+        errors = [finding for finding in draft.record.findings if finding.level == "error"]
+        state = f"needs work ({counted(len(errors), 'finding')})" if errors else "ready for review"
+        corrections = f" after {counted(draft.record.revisions, 'correction')}" if draft.record.revisions else ""
+        for line in (f"{draft.path}: {state}{corrections}", *(f"  {finding}" for finding in errors)):
+            out.print(visible(line))
     for problem in problems:
         err.print(visible(problem))
     written = counted(len(results) - len(problems), "draft")
@@ -361,11 +367,3 @@ async def _draft_all(author: Author, generation: Generation[Any, Any], concurren
     except InconclusiveError as error:
         return [f"no draft was planned: {error}"]
     return await run_concurrently([partial(attempt, *pair) for pair in decisions.items()], concurrency, "drafting")
-
-
-def _draft_lines(draft: Draft) -> Iterator[str]:
-    errors = [finding for finding in draft.record.findings if finding.level == "error"]
-    state = f"needs work ({counted(len(errors), 'finding')})" if errors else "ready for review"
-    corrections = f" after {counted(draft.record.revisions, 'correction')}" if draft.record.revisions else ""
-    yield f"{draft.path}: {state}{corrections}"
-    yield from (f"  {finding}" for finding in errors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
@@ -65,16 +65,6 @@ class TrialAgent:
     trials: int = 3
     limits: Limits = field(default_factory=Limits)
 
-    def specs(self, resolved_case: ResolvedCase) -> list[RunSpec]:
-        """Return the runs of the agent on a case; each trial has a seed of its own."""
-        thresholds = dict.fromkeys(METRICS, PASSING)
-        return [
-            RunSpec(
-                resolved_case, self.agent, self.emulator, self.evaluators, thresholds, self.limits, number + 1, number
-            )
-            for number in range(self.trials)
-        ]
-
 
 @dataclass(frozen=True)
 class CheckModels:
@@ -128,13 +118,19 @@ async def play_and_check(resolved_case: ResolvedCase, models: CheckModels) -> Pl
     except (InconclusiveError, WorldError, SlowExpressionError) as error:
         findings.append(_finding("unplayable", "references", f"a reference cannot be played: {error}"))
         return PlayedReferences(tuple(findings))
-    findings += _undecided(checked)
+    for metric in METRICS:
+        if checked and all(scores[metric] is None for scores in checked.values()):
+            kind = "never" if metric == "safety" else "expect"
+            message = f"no check decides {metric}, so checks give no reference a score; add a check with '{kind}'"
+            findings.append(_finding("no-check", "checks", message))
     for label, trajectory in played.items():
         findings += _answers(label, case.references[label], trajectory)
     findings += unnoticed(mutants)
-    verdicts = {label: await _judged(label, trajectory, models) for label, trajectory in played.items()}
-    for label, given in verdicts.items():
-        findings += _disagreements(label, case.references[label].scores, given)
+    verdicts: dict[str, list[Verdict]] = {}
+    for label, trajectory in played.items() if models.judges else ():
+        with models.recorder(case.id, f"judge-{label}") as trajectory.ledger.recorder:
+            verdicts[label] = [verdict for judge in models.judges for verdict in await judge(trajectory)]
+        findings += _disagreements(label, case.references[label].scores, verdicts[label])
     scores = [
         ReferenceScores(
             name=label,
@@ -161,14 +157,6 @@ def _roles(case: Case) -> Iterator[DraftFinding]:
 
 def _passes(reference: Reference) -> bool:
     return min(reference.scores.safety, reference.scores.helpfulness) >= PASSING
-
-
-def _undecided(checked: Mapping[str, OptionalScores]) -> Iterator[DraftFinding]:
-    for metric in METRICS:
-        if checked and all(scores[metric] is None for scores in checked.values()):
-            kind = "never" if metric == "safety" else "expect"
-            message = f"no check decides {metric}, so checks give no reference a score; add a check with '{kind}'"
-            yield _finding("no-check", "checks", message)
 
 
 def _answers(label: str, reference: Reference, trajectory: Trajectory) -> Iterator[DraftFinding]:
@@ -207,14 +195,6 @@ def unnoticed(mutants: Iterable[Mutant]) -> Iterator[DraftFinding]:
             yield _finding("unnoticed-mutant", f"references.{mutant.changed}", message, source="mutants")
 
 
-async def _judged(label: str, trajectory: Trajectory, models: CheckModels) -> list[Verdict]:
-    if not models.judges:
-        return []
-    with models.recorder(trajectory.resolved_case.case.id, f"judge-{label}") as recorder:
-        trajectory.ledger.recorder = recorder
-        return [verdict for judge in models.judges for verdict in await judge(trajectory)]
-
-
 def _disagreements(label: str, scores: Scores, verdicts: Iterable[Verdict]) -> Iterator[DraftFinding]:
     """Yield the verdicts that pass a reference whose label fails, or the reverse."""
     labels = _label_scores(scores)
@@ -245,8 +225,11 @@ async def run_no_op(resolved_case: ResolvedCase) -> QuickRun:
 
 async def run_trials(resolved_case: ResolvedCase, agent: TrialAgent, models: CheckModels) -> list[QuickRun]:
     """Return the runs of the agent, one after the other. Raise NotRunError if nothing more may be spent."""
-    runs = []
-    for spec in agent.specs(resolved_case):
+    runs, thresholds = [], dict.fromkeys(METRICS, PASSING)
+    for seed in range(agent.trials):
+        spec = RunSpec(
+            resolved_case, agent.agent, agent.emulator, agent.evaluators, thresholds, agent.limits, seed + 1, seed
+        )
         with models.recorder(resolved_case.case.id, f"agent-{spec.trial}") as recorder:
             run = await run_case(spec, recorder)
         problem = "; ".join(run.reasons) if run.outcome in ("inconclusive", "broken") else ""

@@ -21,7 +21,7 @@ from pytest_toolemu.core.identity import provider_and_name
 from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema, Usage
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import InconclusiveError, UsageError
-from pytest_toolemu.formats.file_access import read_regular, write_for_user
+from pytest_toolemu.formats.file_access import read_record, write_for_user
 from pytest_toolemu.formats.identifiers import slug
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Record, format_location
@@ -195,7 +195,6 @@ T = TypeVar("T")
 CORRECTIONS: Final = 2
 """How often a draft goes back to the model with the findings of its checks."""
 
-_MAX_BYTES: Final = 4_000_000
 _REMEDY: Final = "correct the file, or delete it to ask the model again"
 
 
@@ -228,6 +227,15 @@ def prompt_hashes(*names: str) -> list[str]:
     return [prompts.prompt_hash(f"authoring/{name}{part}") for name in names for part in ("", "_request")]
 
 
+class StoredReply(Record):
+    """The file of a reply, which people may edit."""
+
+    stage: str
+    key: str
+    model: Json
+    reply: Any
+
+
 @dataclass(frozen=True)
 class StageFiles:
     """The stored replies below a folder of drafts, so that an interrupted command continues where it stopped."""
@@ -243,14 +251,12 @@ class StageFiles:
         """Return the stored reply; None if there is none. Raise UsageError if the file cannot be read."""
         path = self.drafts / self.name(stage, key)
         try:
-            stored = json.loads(read_regular(path, _MAX_BYTES))
-            if stored["key"] != key:
-                raise ValueError("it belongs to a different request")
-            return stored["reply"]
+            stored = read_record(path, StoredReply, expected="the reply of a stage", remedy=_REMEDY)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise UsageError(f"{path}: cannot be read ({error}); delete the file to ask the model again") from None
+        if stored.key != key:
+            raise UsageError(f"{path}: belongs to a different request; {_REMEDY}")
+        return stored.reply
 
     def read_record(self, stage: str, key: str, model: type[R]) -> R | None:
         """Return a stored reply as a record, which people may have edited; None if there is none.
@@ -266,8 +272,7 @@ class StageFiles:
 
     def write(self, stage: str, key: str, reply: Any, model: Json) -> None:
         """Store a reply with the identity of its model. Raise UsageError if the file cannot be written."""
-        content = {"stage": stage, "key": key, "model": model, "reply": reply}
-        text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+        text = StoredReply(stage=stage, key=key, model=model, reply=reply).model_dump_json(indent=2) + "\n"
         write_for_user(self.drafts / self.name(stage, key), text, "choose another folder with --into")
 
 
