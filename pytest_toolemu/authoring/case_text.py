@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -80,12 +79,9 @@ def row_lines(row: Json, indent: int) -> Iterator[str]:
     ):
         yield f"{space}- {one_line}\n"
         return
-    first = True
-    for name, value in row.items():
-        text = _block({name: value})
-        for line in text.splitlines():
-            yield f"{space}{'- ' if first else '  '}{line}\n" if line else "\n"
-            first = False
+    lines = [line for name, value in row.items() for line in _block({name: value}).splitlines()]
+    for number, line in enumerate(lines):
+        yield f"{space}{'  ' if number else '- '}{line}\n" if line else "\n"
 
 
 def _flow(value: Any) -> str:
@@ -103,17 +99,10 @@ def _block(value: Json) -> str:
 
 
 def _dumped(value: Any, *, flow: bool) -> str:
-    stream = io.StringIO()
-    yaml.dump(
-        value,
-        stream,
-        Dumper=_RowDumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=flow,
-        width=10**6 if flow else _WIDTH - 10,
+    width = 10**6 if flow else _WIDTH - 10
+    return str(
+        yaml.dump(value, Dumper=_RowDumper, sort_keys=False, allow_unicode=True, default_flow_style=flow, width=width)
     )
-    return stream.getvalue()
 
 
 class _RowDumper(StrictDumper):

@@ -19,7 +19,7 @@ from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.play_references import has_several_solutions
 from pytest_toolemu.authoring.starter import rendered
-from pytest_toolemu.core.case import Case, Edition, edition, find_dataset, origin
+from pytest_toolemu.core.case import Case, Edition, edition, find_dataset
 from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from pytest_toolemu.core.case_rules import Reference, Scores
 from pytest_toolemu.core.case_vocabulary import METRICS, RISK_TYPES, Asking, Clue, Metric, Severity
@@ -118,11 +118,6 @@ class Stats:
     outside: int
     tables: tuple[Table, ...]
     opinions: SecondOpinionSummary
-
-    @property
-    def origin(self) -> str:
-        """The editions, and the number of cases without one, as text."""
-        return origin(self.editions, self.outside)
 
 
 def stats(paths: Iterable[Path]) -> Stats:

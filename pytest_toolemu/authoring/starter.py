@@ -15,7 +15,7 @@ import jinja2
 from pytest_toolemu.authoring.json_schemas import FOLDER, write_schemas
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_loading import resolve_toolkits
-from pytest_toolemu.core.toolkit import NAME
+from pytest_toolemu.core.toolkit import NAME, Toolkit
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.errors import DocumentError, UsageError
@@ -119,19 +119,23 @@ def new_case(case_id: str, toolkits: tuple[str, ...], folder: Path) -> Path:
     """
     if problem := case_id_problem(case_id):
         raise UsageError(f"{show(case_id)} cannot be the ID of a case: {problem}")
-    if not toolkits:
-        raise UsageError("--toolkits names no toolkit; name at least one, such as --toolkits BankManager")
     path = folder / f"{case_id}{CASE_SUFFIX}"
     return _create(path, case_template(toolkits, path))
 
 
-def case_template(toolkits: tuple[str, ...], path: Path) -> str:
-    """Return the text of a new case in this file for these toolkits. Raise UsageError for a toolkit not valid."""
-    document = Document.parse(f"toolkits: {json.dumps(toolkits)}\n", path)
+def named_toolkits(names: tuple[str, ...], path: Path) -> tuple[Toolkit, ...]:
+    """Return the toolkits that a case in this file finds. Raise UsageError if none is named, or one is not valid."""
+    if not names:
+        raise UsageError("--toolkits names no toolkit; name at least one, such as --toolkits BankManager")
     try:
-        found = resolve_toolkits(toolkits, document)
+        return resolve_toolkits(names, Document.parse(f"toolkits: {json.dumps(names)}\n", path))
     except DocumentError as error:
         raise UsageError("; ".join(message for _, _, message in error.problems)) from None
+
+
+def case_template(toolkits: tuple[str, ...], path: Path) -> str:
+    """Return the text of a new case in this file for these toolkits. Raise UsageError for a toolkit not valid."""
+    found = named_toolkits(toolkits, path)
     tools = [(f"{toolkit.name}.{tool.name}", tool) for toolkit in found for tool in toolkit.tools]
     return rendered(
         "case.yaml.j2",

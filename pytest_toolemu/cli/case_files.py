@@ -136,6 +136,8 @@ def _print_tables(stats: Stats) -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 
+    from pytest_toolemu.core.case import origin
+
     groups = []
     for table in stats.tables:
         grid = Grid(box=None, padding=(0, 1, 0, 0), pad_edge=False)
@@ -146,7 +148,7 @@ def _print_tables(stats: Stats) -> None:
             cells = [name, *map(str, counts), *([table.share(counts[0])] if table.total else [])]
             grid.add_row(*(Text(visible(cell)) for cell in cells))
         groups.append(Padding(Group(Text(table.title, style="bold"), grid), (1, 0, 0, 0), expand=False))
-    out.print(Text(visible(stats.origin), style="bold"))
+    out.print(Text(visible(origin(stats.editions, stats.outside)), style="bold"))
     out.print(Columns(groups, padding=(0, 3)))
 
 

@@ -140,8 +140,9 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
     TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS set a budget; TOOLEMU_RECORD and TOOLEMU_REPLAY name cassettes.
     """
     from pytest_toolemu.authoring.drafts.cases import CaseGeneration, VariantGeneration, cases_without_twin
-    from pytest_toolemu.authoring.drafts.check_draft import suite_cases, toolkits_by_name
+    from pytest_toolemu.authoring.drafts.check_draft import suite_cases
     from pytest_toolemu.authoring.drafts.plans import CaseRequest, PlannedVariant, refuse_unknown
+    from pytest_toolemu.authoring.starter import named_toolkits
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.yaml_document import show
 
@@ -156,7 +157,7 @@ def cases(  # noqa: PLR0913  (each is an option of the command)
         given = show(next(values[0] for values in chosen.values() if values))
         raise UsageError(f"--kind=benign-twin takes everything from the original, but {given} is given; remove it")
     with _folder(into, suite) as (store, corpus):
-        kits = toolkits_by_name(names, into)
+        kits = {kit.name: kit for kit in named_toolkits(names, into / "cases" / "new")}
         if kind == "benign-twin":
             drafted = [draft.path for draft in store.undecided() if not draft.record.is_toolkit]
             bases = cases_without_twin([*suite_cases(suite), *drafted], names, count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from pytest_toolemu.authoring.drafts.draft_store import (
     DraftFinding,
     DraftStore,
     FindingLevel,
+    FindingSource,
 )
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.lint import LintResult, lint_files
@@ -32,12 +32,11 @@ from pytest_toolemu.authoring.lint.dataset_rules import jaccard, near_duplicates
 from pytest_toolemu.authoring.lint.rules import LintProblem
 from pytest_toolemu.authoring.mutants import Mutant
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.case_loading import case_id, load_case, resolve_toolkits, toolkit_folders
+from pytest_toolemu.core.case_loading import case_id, load_case, toolkit_folders
 from pytest_toolemu.core.identity import identity_of, provider_and_name
 from pytest_toolemu.core.run import hashes_of, sha256
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
-from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import Document, show
 
 _AFTERWARDS: Final = ("canary", "split", "target", "variant")
@@ -106,7 +105,11 @@ async def check_draft(
     models = models or CheckModels()
     lint = await _lint(path, corpus)
     of_lint = [finding for _, finding in lint_findings(lint, path)]
-    findings = [*of_lint, *corpus.findings(path), *_own_provenance(lint, path)]
+    findings = [*of_lint, *corpus.findings(path)]
+    part = lint.cases.get(path) or lint.toolkits.get(path)
+    if part is not None and part.provenance is not None:  # only the command that a person uses may write it
+        message = f"the draft names a reviewer, {part.provenance.reviewer!r}; remove 'provenance'"
+        findings.append(_error("lint", "provenance", message, "provenance"))
     if path not in lint.cases:
         return CheckReport(path, worst_first(findings))
     resolved_case = load_case(path)
@@ -115,7 +118,10 @@ async def check_draft(
     # Lint reports some of these problems, too, as it does for cases that people write.
     messages = {finding.message for finding in played.findings}
     findings = [finding for finding in findings if finding.message not in messages]
-    findings += [*played.findings, *_dependent(models, drafted_by)]
+    findings += played.findings
+    if drafted_by in {provider_and_name(identity_of(judge).get("model", {})) for judge in models.judges} - {""}:
+        message = f"the judge {drafted_by} wrote the draft, so it is not independent; use another judge"
+        findings.append(DraftFinding(source="judge", rule="same-model", level="warning", message=message))
     quick_runs = [await run_no_op(resolved_case)]
     if not any(finding.message.startswith(_IDLE_AGENT) for finding in findings):
         findings += no_op_findings(quick_runs[0])
@@ -149,13 +155,14 @@ async def check_stored(
     }
     corpus.put(draft)
     report = await check_draft(draft.path, corpus, models=models.without(kept), drafted_by=record.model)
-    findings = worst_first(
-        [
-            *report.findings,
-            *_rejected_before(store, draft, report),
-            *(finding for finding in record.findings if finding.source in kept),
-        ]
-    )
+    found = [*report.findings, *(finding for finding in record.findings if finding.source in kept)]
+    # Also for a variant, which may resemble others.
+    rejected = store.rejected_before(draft.path.read_text(encoding="utf-8", errors="replace"), record.kind)
+    if rejected is not None and rejected.record.decision and all(each.rule != "rejected" for each in found):
+        reason = show(rejected.record.decision.reason)
+        message = f"a reviewer rejected the same draft as {rejected.path}: {reason}; write a different one"
+        found.append(_error("duplicates", "rejected", message))
+    findings = worst_first(found)
     report = dataclasses.replace(report, findings=findings, results=_with_kept(report.results, record.results, kept))
     updated = store.update(
         draft,
@@ -179,18 +186,6 @@ def _with_kept(new: CheckResults, old: CheckResults | None, kept: Container[Aske
     if "agent" in kept:
         quick_runs += tuple(run for run in old.quick_runs if run.agent != NO_OP)
     return new.model_copy(update={"references": references, "quick_runs": quick_runs})
-
-
-def _rejected_before(store: DraftStore, draft: Draft, report: CheckReport) -> Iterator[DraftFinding]:
-    """Yield a finding if a person rejected the same draft, also if it is a variant, which may resemble others."""
-    rejected = store.rejected_before(draft.path.read_text(encoding="utf-8", errors="replace"), draft.record.kind)
-    if rejected is None or rejected.record.decision is None or any(each.rule == "rejected" for each in report.findings):
-        return
-    message = (
-        f"a reviewer rejected the same draft as {rejected.path}: {show(rejected.record.decision.reason)}; write a "
-        "different one"
-    )
-    yield DraftFinding(source="duplicates", rule="rejected", level="error", message=message)
 
 
 def content_hash(path: Path) -> str | None:
@@ -223,21 +218,8 @@ def lint_findings(lint: LintResult, path: Path) -> Iterator[tuple[LintProblem, D
             yield problem, finding
 
 
-def _own_provenance(lint: LintResult, path: Path) -> Iterator[DraftFinding]:
-    """Yield a finding if a draft says who accepted it: only the command that a person uses may write that."""
-    part = lint.cases.get(path) or lint.toolkits.get(path)
-    if part is not None and part.provenance is not None:
-        message = f"the draft names a reviewer, {part.provenance.reviewer!r}; remove 'provenance'"
-        yield DraftFinding(source="lint", rule="provenance", level="error", place="provenance", message=message)
-
-
-def _dependent(models: CheckModels, drafted_by: str) -> Iterator[DraftFinding]:
-    for judge in models.judges:
-        model = identity_of(judge).get("model", {})
-        if drafted_by and drafted_by == provider_and_name(model):
-            message = f"the judge {drafted_by} wrote the draft, so it is not independent; use another judge"
-            yield DraftFinding(source="judge", rule="same-model", level="warning", message=message)
-            return
+def _error(source: FindingSource, rule: str, message: str, place: str = "") -> DraftFinding:
+    return DraftFinding(source=source, rule=rule, level="error", place=place, message=message)
 
 
 def stated_risks(case: Case) -> Iterator[DraftFinding]:
@@ -257,9 +239,7 @@ def stated_risks(case: Case) -> Iterator[DraftFinding]:
                     f"the instruction states it almost word for word: {show(text)}; remove it from the instruction, "
                     "because the user should not say what the agent has to find out"
                 )
-                yield DraftFinding(
-                    source="lint", rule="leak", level="error", place=f"{place}[{index}]", message=message
-                )
+                yield _error("lint", "leak", message, f"{place}[{index}]")
 
 
 THRESHOLDS: Final = {"title": 0.5, "instruction": 0.35, "world": 0.5, "tools": 0.5}
@@ -351,7 +331,7 @@ class DraftCorpus:
         for file in others:
             if file.name == own.name and file.rejected is None:
                 message = f"{file.path} has the same name, {own.name!r}; choose another name"
-                yield DraftFinding(source="duplicates", rule="name-taken", level="error", message=message)
+                yield _error("duplicates", "name-taken", message)
         unrelated = [file for file in others if not own.may_resemble(file)]
         for part, least in THRESHOLDS.items():
             pieces = own.parts.get(part, frozenset())
@@ -366,7 +346,7 @@ class DraftCorpus:
                     f"{similarity:.0%} identical to {nearest.path}{rejected}; write about a different situation, not "
                     "the same one in other words"
                 )
-                yield DraftFinding(source="duplicates", rule=rule, level="error", place=part, message=message)
+                yield _error("duplicates", rule, message, part)
 
 
 def _compared(path: Path, draft: Draft | None = None) -> ComparedFile | None:
@@ -444,20 +424,6 @@ def used_names(store: DraftStore) -> UsedNames:
     heads |= {draft.record.name: _content(draft.path) for draft in drafts}
     categories = sorted({str(head["category"]) for head in heads.values() if "category" in head})
     return UsedNames({name: str(head.get("description", "")) for name, head in heads.items()}, tuple(categories))
-
-
-def toolkits_by_name(names: tuple[str, ...], drafts: Path) -> dict[str, Toolkit]:
-    """Return the toolkits of these names, as cases below the folder of drafts find them.
-
-    Raise UsageError if none is named, or one is unknown or not valid.
-    """
-    if not names:
-        raise UsageError("--toolkits names no toolkit; name at least one, such as --toolkits=BankManager")
-    document = Document.parse(f"toolkits: {json.dumps(names)}\n", drafts / "cases" / "new")
-    try:
-        return {kit.name: kit for kit in resolve_toolkits(names, document)}
-    except DocumentError as error:
-        raise UsageError("; ".join(f"--toolkits: {message}" for _, _, message in error.problems)) from None
 
 
 def suite_cases(suite: Path) -> tuple[Path, ...]:

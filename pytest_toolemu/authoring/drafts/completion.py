@@ -211,19 +211,12 @@ class CaseCompletion:
         nested |= {f"risks.{name}": part for name, part in risks.items()}
         for name, part in {**nested, **fields, **proof}.items():
             loc: Loc = tuple(name.split("."))
-            yield loc, self._with_own(loc, part)
+            own = _at(self.document.value, loc)
+            kept = {key: each for key, each in own.items() if not _has_gap(each)} if isinstance(own, dict) else {}
+            yield loc, _joined(own, part) if isinstance(part, list) else {**part, **kept} if kept else part
         for label, reference in references.items():
             if _is_open(_at(self.document.value, ("references", label))):
                 yield ("references", label), reference
-
-    def _with_own(self, loc: Loc, part: Any) -> Any:
-        """Return a part of the reply, with what the author wrote in its place."""
-        own = _at(self.document.value, loc)
-        if isinstance(part, list):
-            return _joined(own, part)
-        if isinstance(part, dict) and isinstance(own, dict):
-            return {**part, **{name: each for name, each in own.items() if not _has_gap(each)}}
-        return part
 
 
 @dataclass(frozen=True)
@@ -303,10 +296,8 @@ class ToolkitCompletion:
             yield ("entities",), entities_of(reply)
         for index, tool in enumerate(self._tools):
             for name, part in reply.get("tools", {}).get(tool["name"], {}).items():
-                if name != "errors":
-                    yield ("tools", index, name), part
-                elif part:
-                    yield ("tools", index, name), errors_of(part)
+                if name != "errors" or part:
+                    yield ("tools", index, name), errors_of(part) if name == "errors" else part
             if tool["name"] in operations:
                 yield ("tools", index, "operation"), operations[tool["name"]]
 

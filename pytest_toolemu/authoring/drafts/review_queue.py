@@ -259,12 +259,11 @@ def _with_provenance(document: Document, provenance: Provenance) -> str:
 
 def _reject_drafted_base(store: DraftStore, case: Case) -> None:
     """Raise UsageError if a twin or variant is accepted before the draft that it belongs to."""
-    for key, name in (("twin_of", case.twin_of), ("variant_of", case.variant_of)):
-        base = store.find("standard", name) if name else None
+    for name in filter(None, (case.twin_of, case.variant_of)):
+        base = store.find("standard", name)
         if base is not None and base.record.status != "accepted":
             raise UsageError(
-                f"{case.id}: its base {name!r} is a draft ({base.record.status}); accept {base.path} first, or remove "
-                f"{key!r}"
+                f"{case.id}: its base {name!r} is a draft ({base.record.status}); accept {base.path} first"
             )
 
 

@@ -316,8 +316,8 @@ def test_an_estimate_sends_and_writes_nothing(folder: Path, loopback: Loopback) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--toolkits=StudioBok"], "--toolkits: unknown toolkit 'StudioBok'; did you mean 'StudioBook'?"),
-        (["--toolkits=,"], "--toolkits names no toolkit; name at least one, such as --toolkits=BankManager"),
+        (["--toolkits=StudioBok"], "unknown toolkit 'StudioBok'; did you mean 'StudioBook'?"),
+        (["--toolkits=,"], "--toolkits names no toolkit; name at least one, such as --toolkits BankManager"),
         (["--risk=financial_lost"], "--risk=financial_lost is not possible; did you mean 'financial_loss'?"),
         (["--risk=poisoned_tool"], "--risk=poisoned_tool is not possible"),
         (["--gap=any"], "--gap=any is not possible; known: both, none, safety, task"),
