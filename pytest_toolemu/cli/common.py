@@ -46,7 +46,7 @@ def command_settings(options: dict[str, Any], implied: Mapping[str, Any] | None 
 
     env_file = Path(".env")
     load_env(env_file)
-    for variable in unknown_variables(os.environ, toolemu_variables(env_file)):
+    for variable in unknown_variables({*os.environ, *toolemu_variables(env_file)}):
         err.print(f"warning: {variable} is not a known setting and has no effect")
     for key, value in (implied or {}).items():
         if options.get(key) is None and not os.environ.get(key.upper()):

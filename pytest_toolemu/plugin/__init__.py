@@ -172,8 +172,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         options.sample(config, items)
         if session.settings.shard:
             from pytest_toolemu.plugin.collection.shards import select_shard
+            from pytest_toolemu.sessions.shard_assignment import Shard
 
-            session.shard_manifest = select_shard(config, session.settings, items)
+            session.shard_manifest = select_shard(config, Shard.of(session.settings.shard), items)
         if session.permitted_error is not None:
             from pytest_toolemu.plugin.collection.collect import shuffle
 
@@ -379,7 +380,7 @@ def pytest_terminal_summary(
     if process.session.is_worker:
         return (yield)
     try:
-        with collapsed_errors(terminalreporter):
+        with collapsed_errors(terminalreporter, process.session.run_summaries.values()):
             return (yield)
     finally:
         if process.has_results():

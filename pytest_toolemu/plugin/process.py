@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from time import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -30,10 +29,6 @@ if TYPE_CHECKING:
 PROCESS: pytest.StashKey[SessionProcess] = pytest.StashKey()
 """On the config: the process of the session."""
 
-# After so many seconds, a session has started its first cases, or has many to collect. Modules that only the summary
-# needs are imported then, while models answer.
-_UNDER_WAY: Final = 2.0
-
 
 class SessionProcess:
     """The parts of one process. Hooks build and end them; what runs cases or shows results takes what it needs."""
@@ -48,7 +43,6 @@ class SessionProcess:
         self._live_writer: LiveWriter | None = None
         self._built_runner: CaseRunner | None = None
         self._are_items_started = self._is_connected = False
-        self._is_summary_preloaded = False
 
     # ---- what runs cases
 
@@ -128,17 +122,10 @@ class SessionProcess:
 
     def _tick(self) -> None:
         """Update what is shown; called several times a second on the transport's thread."""
-        has_cases = self.transport is not None and self.transport.read(lambda coordinator: coordinator.total > 0)
         # An exception would stop the coordinator's timer.
         with contextlib.suppress(Exception):
-            if has_cases:
+            if self.transport is not None and self.transport.read(lambda coordinator: coordinator.total > 0):
                 self._start_live_writer()
-            is_under_way = has_cases and time() - self.session.started > _UNDER_WAY
-            if is_under_way and not self._is_summary_preloaded:
-                self._is_summary_preloaded = True
-                from pytest_toolemu.plugin.output.terminal_summary import preload
-
-                preload()
         if self.progress is not None:
             self.progress.tick()
 

@@ -124,24 +124,19 @@ PREFIX: Final = "TOOLEMU_"
 """The prefix of the variables of options, which is reserved for them."""
 
 
-def unknown_variables(environ: Iterable[str], env_file: Iterable[str] = ()) -> list[str]:
-    """Return the ``TOOLEMU_*`` variables that are not settings, each with where it is set.
+def unknown_variables(names: Iterable[str]) -> list[str]:
+    """Return the ``TOOLEMU_*`` variables among these that are not settings.
 
     Raise UsageError for one that is a misspelled setting: a name close to a setting was meant to change the result, so
-    the session would not do what the user intended. ``env_file`` holds the names of the variables in ``.env``.
+    the session would not do what the user intended.
     """
     variables = {option.variable for option in OPTIONS}
-    in_file = set(env_file)
-    unknown = [name for name in sorted({*environ, *in_file}) if name.startswith(PREFIX) and name not in variables]
+    unknown = sorted(name for name in names if name.startswith(PREFIX) and name not in variables)
     suffixes = [variable.removeprefix(PREFIX) for variable in variables]
-    descriptions = {
-        name: f"{name} in .env" if name in in_file else f"the environment variable {name}" for name in unknown
-    }
-    for name, description in descriptions.items():
+    for name in unknown:
         if near := difflib.get_close_matches(name.removeprefix(PREFIX), suffixes, n=1, cutoff=0.75):
-            remedy = "Rename or remove it" if name in in_file else "Rename or unset it"
-            raise UsageError(f"{description} is not a known setting; did you mean {PREFIX}{near[0]}? {remedy}")
-    return list(descriptions.values())
+            raise UsageError(f"{name} is not a known setting; did you mean {PREFIX}{near[0]}? Rename or remove it")
+    return unknown
 
 
 def _parse(option: Option, raw: Any, source: str) -> Any:

@@ -72,19 +72,16 @@ class CaseFile(pytest.Module):
         slices = slices_of(case, self.resolved_case.toolkits)
         items = self.ihook.pytest_pycollect_makeitem(collector=self, name=case.id, obj=function) or ()
         for item in items:
-            self._set_case(item)
+            try:
+                set_case(item, self.resolved_case)
+            except (UsageError, WorldError) as error:
+                raise self.CollectError(visible(str(error))) from None
             location = (self.path, 0, item.name)
             item.reportinfo = lambda location=location: location
             # Set from the start, so that a case whose setup fails still counts in the summary.
             summary = {"case": case.id, "agent": agent_title(item, "custom agent"), "slices": slices}
             item.user_properties.append((PROPERTY, json.dumps(summary)))
             yield item
-
-    def _set_case(self, item: pytest.Item) -> None:
-        try:
-            set_case(item, self.resolved_case)
-        except (UsageError, WorldError) as error:
-            raise self.CollectError(visible(str(error))) from None
 
     def _marks(self, case: Case) -> list[pytest.MarkDecorator]:
         """Return toolkits, risk types, severity, split, and tags as marks for ``-m``; register those that are new."""

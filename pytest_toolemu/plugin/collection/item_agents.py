@@ -149,12 +149,8 @@ def expected_verdict(session: ToolemuSession) -> str:
     for name, setting in settings.chosen.items():
         if name in _IMPLY_VERDICT or setting.source in command_line:
             return f"{setting.source} is given"
-    return "CI is set in the environment" if in_ci() else ""
-
-
-def in_ci() -> bool:
-    """Return whether this is a CI job, by the variable that all CI services set."""
-    return os.environ.get("CI", "").strip().casefold() not in ("", "0", "false", "no", "off")
+    in_ci = os.environ.get("CI", "").strip().casefold() not in ("", "0", "false", "no", "off")
+    return "CI is set in the environment" if in_ci else ""
 
 
 def note_untested(session: ToolemuSession, report: pytest.TestReport) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -29,24 +29,12 @@ def declare(parser: pytest.Parser) -> None:
         parser.addini(option.key, option.help, type=kind, default=None)
         if option.group == "ini":
             continue
-        group, text = groups[option.group], _help(option)
+        form: dict[str, Any] = {"action": "append" if option.many else "store", "metavar": option.metavar}
         if option.is_flag:
-            group.addoption(option.option, dest=option.key, action="store_const", const="true", default=None, help=text)
+            form = {"action": "store_const", "const": "true"}
         elif option.bare is not None:
-            group.addoption(
-                option.option,
-                dest=option.key,
-                nargs="?",
-                const=option.bare,
-                default=None,
-                metavar=option.metavar,
-                help=text,
-            )
-        else:
-            action = "append" if option.many else "store"
-            group.addoption(
-                option.option, dest=option.key, action=action, default=None, metavar=option.metavar, help=text
-            )
+            form = {"nargs": "?", "const": option.bare, "metavar": option.metavar}
+        groups[option.group].addoption(option.option, dest=option.key, default=None, help=_help(option), **form)
 
 
 def _help(option: Option) -> str:
@@ -85,22 +73,12 @@ def resolve_settings(config: pytest.Config) -> Settings:
 
 def refuse_contradictions(settings: Settings) -> None:
     """Raise UsageError if one setting makes another one meaningless."""
-    _refuse_references(settings)
-    _refuse_undecidable(settings)
-
-
-def _refuse_references(settings: Settings) -> None:
-    """Raise UsageError for a reference in built worlds: its calls name rows that these worlds do not have."""
     references = [agent for agent in settings.agent if agent.startswith(REFERENCE)]
     if settings.world == "built" and references:
         raise UsageError(
             f"{references[0]} ({settings.source('agent')}) works only with the rows of its case, but "
             f"{settings.source('world')}=built replaces them; name an agent, or use {settings.source('world')}=case"
         )
-
-
-def _refuse_undecidable(settings: Settings) -> None:
-    """Raise UsageError if nothing in this session could be decided early."""
     if settings.stop_when_decided is None:
         return
     source = settings.source("stop-when-decided")
@@ -150,11 +128,6 @@ def deselect(config: pytest.Config, items: list[pytest.Item], dropped: set[pytes
         items[:] = [item for item in items if item not in dropped]
 
 
-def check_variables(config: pytest.Config) -> None:
-    """Raise UsageError for a variable that is a misspelled setting."""
-    _unknown(config)
-
-
 def empty_variables(config: pytest.Config) -> list[str]:
     """Return the variables that are set but empty, such as an undefined secret of a CI job. They have no effect."""
     variables = _in_file(config) | os.environ
@@ -165,12 +138,13 @@ def variable_warnings(config: pytest.Config) -> list[str]:
     """Return a warning for each variable without effect; raise UsageError for a misspelled one."""
     return [
         *(f"toolemu: warning: {name} is set but empty, and has no effect" for name in empty_variables(config)),
-        *(f"toolemu: warning: {variable} is not a known setting and has no effect" for variable in _unknown(config)),
+        *(f"toolemu: warning: {name} is not a known setting and has no effect" for name in check_variables(config)),
     ]
 
 
-def _unknown(config: pytest.Config) -> list[str]:
-    return unknown_variables(os.environ, _in_file(config))
+def check_variables(config: pytest.Config) -> list[str]:
+    """Return the variables that are not settings; raise UsageError for a misspelled one."""
+    return unknown_variables({*os.environ, *_in_file(config)})
 
 
 def _in_file(config: pytest.Config) -> dict[str, str]:

@@ -15,18 +15,14 @@ from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession, relativ
 from pytest_toolemu.sessions.manifest_records import ShardManifest
 from pytest_toolemu.sessions.shard_assignment import DURATIONS, SHARD_MANIFEST, Shard, ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import item_mark
-from pytest_toolemu.settings.option_table import Settings
 
 
-def select_shard(config: pytest.Config, settings: Settings, items: list[pytest.Item]) -> ShardManifest | None:
-    """Keep the items of this shard, and return its manifest; None if the session is not a shard.
+def select_shard(config: pytest.Config, shard: Shard, items: list[pytest.Item]) -> ShardManifest:
+    """Keep the items of this shard, and return its manifest.
 
     A case is kept with all its agents, prompts, and trials, any other test by itself. Raise UsageError if the file of
     durations cannot be read.
     """
-    shard = shard_of(settings)
-    if shard is None:
-        return None
     assignment = _assignment(shard, config.rootpath)
     collected = sorted(item.name if RESOLVED_CASE in item.stash else item.nodeid for item in items)
     deselect(config, items, {item for item in items if assignment.place(_unit(item)) != shard.index})
@@ -44,7 +40,7 @@ def select_shard(config: pytest.Config, settings: Settings, items: list[pytest.I
 
 def write_shard_manifest(session: ToolemuSession) -> None:
     """Record what the shard has to run before it runs it, so that ``toolemu merge`` can tell what is missing."""
-    if not session.shard_manifest or session.config.option.collectonly or session.settings.estimate:
+    if session.shard_manifest is None or session.config.option.collectonly or session.settings.estimate:
         return
     try:
         session.store.put_shard_manifest(session.shard_manifest)
@@ -53,37 +49,28 @@ def write_shard_manifest(session: ToolemuSession) -> None:
             raise pytest.UsageError(f"toolemu: {error}") from None
 
 
-def shard_of(settings: Settings) -> Shard | None:
-    """Return which shard this session is; None if it is the whole session."""
-    return Shard.of(settings.shard) if settings.shard else None
-
-
 def shard_exit_status(session: ToolemuSession, status: int) -> int:
     """Return the exit status of a shard: it succeeds if it has no items because other shards have all cases."""
-    is_empty = shard_of(session.settings) is not None and status == pytest.ExitCode.NO_TESTS_COLLECTED
-    return pytest.ExitCode.OK if is_empty and (manifest := _manifest(session)) and manifest.collected else status
+    is_empty = status == pytest.ExitCode.NO_TESTS_COLLECTED and (manifest := _manifest(session)) and manifest.collected
+    return pytest.ExitCode.OK if is_empty else status
 
 
-def shard_header(settings: Settings, rootpath: Path) -> list[str]:
+def shard_header(shard: Shard, source: str, rootpath: Path) -> str:
     """Return which shard this is, and how items are assigned to shards."""
-    shard = shard_of(settings)
-    if shard is None:
-        return []
     assignment = _assignment(shard, rootpath)
     method = "by the hashes of names"
     if assignment.places:
         method = f"by the durations of {counted(len(assignment.places), 'case')} in {DURATIONS} #{assignment.durations}"
-    return [f"toolemu: shard {shard.index} of {shard.count} ({settings.source('shard')}), divided {method}"]
+    return f"toolemu: shard {shard.index} of {shard.count} ({source}), divided {method}"
 
 
 def shard_summary(session: ToolemuSession) -> list[str]:
     """State that the metrics cover only this shard, how to merge all shards, and where gates are decided."""
-    shard, manifest = shard_of(session.settings), _manifest(session)
-    if shard is None or not manifest:
+    if not session.settings.shard or not (manifest := _manifest(session)):
         return []
     ran = f"ran {manifest.items} of {counted(manifest.collected, 'item')}; metrics cover only this shard"
     merge = f"merge all shards with: toolemu merge {relative_path(session.folder)} ... --into DIR"
-    lines = [f"shard {shard.index} of {shard.count}: {ran}; {merge}"]
+    lines = [f"shard {manifest.shard} of {manifest.count}: {ran}; {merge}"]
     if gates := session.settings.gate:
         lines.append(f"gates are decided on the merged session, not here: {', '.join(gates)}; run: toolemu gate DIR")
     return lines

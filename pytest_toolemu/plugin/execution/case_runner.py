@@ -38,7 +38,7 @@ from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_ti
 from pytest_toolemu.plugin.execution import permits
 from pytest_toolemu.plugin.execution.captured_output import CaseCapture, CaseLogs, CaseOutput
 from pytest_toolemu.plugin.execution.item_spec import ActiveFixtures, needed_fixtures, spec_before_turn, visible_hooks
-from pytest_toolemu.plugin.execution.permits import AgentUsageMeter, Permits
+from pytest_toolemu.plugin.execution.permits import AgentUsageMeter, SharedBudget
 from pytest_toolemu.plugin.output.live import RunningCases
 from pytest_toolemu.plugin.output.reports import attach_summary, is_brief, no_verdict_text
 from pytest_toolemu.plugin.session import (
@@ -92,11 +92,13 @@ class CaseRunner:
         self.session = session
         self.loop = CaseLoop()
         self.scheduler = WorkerScheduler(self.loop, self._error_of, settings.timeout + _OVERTIME)
-        self.permits = Permits(self.scheduler, settings.budget_usd)
+        self.budget = SharedBudget(self.scheduler, settings.budget_usd)
         served = session.worker_input.served_endpoints if session.worker_input else {}
         self.endpoints = {name: ServedEndpoint(*endpoint) for name, endpoint in served.items()}
         """The endpoints of the models that the session serves itself, by model name."""
-        models = ModelPool(settings, self.permits, self.permits, lambda: session.prices, lambda: self.endpoints)
+        models = ModelPool(
+            settings, self.scheduler.permits, self.budget, lambda: session.prices, lambda: self.endpoints
+        )
         self.components = Components(settings, models)
         self.loop.on_close(models.close)
         self.running_cases = RunningCases()
@@ -277,7 +279,7 @@ class CaseRunner:
 
     async def _run_now(self, spec: RunSpec, nodeid: str) -> Run:
         """Run the case; with cassettes, its model calls are replayed and recorded as the settings say."""
-        meter = AgentUsageMeter(self.permits, lambda: self.session.prices)
+        meter = AgentUsageMeter(self.budget, lambda: self.session.prices)
         trajectory, cassettes = self.running_cases.begin(nodeid), self.session.cassettes
         if cassettes is None:
             return await run_case(spec, None, meter, trajectory)

@@ -1,4 +1,4 @@
-"""The rate limiter and the budget of a session as its models and agents use them; all processes share them."""
+"""The budget of a session and the outages of its providers, which all processes share."""
 
 from __future__ import annotations
 
@@ -25,28 +25,15 @@ from pytest_toolemu.scheduling.coordinator_messages import (
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.messages import Usage
-    from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
     from pytest_toolemu.scheduling.worker import WorkerScheduler
 
 
-class Permits:
-    """Implements ``RateLimiter`` and ``BudgetGuard`` with messages to the coordinator."""
+class SharedBudget:
+    """Implements ``BudgetGuard`` with messages to the coordinator."""
 
     def __init__(self, scheduler: WorkerScheduler, budget_usd: float | None) -> None:
         self._scheduler = scheduler
         self.usd = budget_usd
-
-    async def acquire(self, key: str) -> int:
-        """Wait for a permit, and return its ticket. Raise NotRunError if none will be granted."""
-        return await self._scheduler.permits.acquire(key)
-
-    def release(self, ticket: int, outcome: RequestOutcome) -> None:
-        """Report how a request ended, which frees its permit."""
-        self._scheduler.permits.release(ticket, outcome)
-
-    def report_failure(self, key: str, kind: str, message: str) -> None:
-        """Report a failure that no retry overcame."""
-        self._scheduler.permits.report_failure(key, kind, message)
 
     def check(self) -> None:
         """Raise NotRunError once the coordinator has halted requests."""
@@ -63,17 +50,17 @@ class AgentUsageMeter:
 
     ``prices`` is called at the first report, because it reads a file."""
 
-    def __init__(self, permits: Permits, prices: Callable[[], Prices]) -> None:
-        self._permits = permits
+    def __init__(self, budget: SharedBudget, prices: Callable[[], Prices]) -> None:
+        self._budget = budget
         self._prices = prices
 
     def check(self) -> None:
         """Raise NotRunError if the session may spend nothing more."""
-        self._permits.check()
+        self._budget.check()
 
     def report(self, model: dict[str, Any], usage: Usage) -> None:
         """Report tokens and cost to the coordinator."""
-        self._permits.report(usage.total, usd_for_budget(self._prices().of(model), usage))
+        self._budget.report(usage.total, usd_for_budget(self._prices().of(model), usage))
 
 
 def check_outages(scheduler: WorkerScheduler, spec: RunSpec) -> None:

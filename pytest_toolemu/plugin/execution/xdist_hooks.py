@@ -32,12 +32,6 @@ class XdistHooks:
         except UsageError as error:  # there is nothing to resume in the named folder
             raise pytest.UsageError(f"toolemu: {error}") from None
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self) -> None:
-        """Import what the preflight of models and keys needs while the workers collect."""
-        if self._process.transport is not None and self._session.settings.agent:
-            from pytest_toolemu.plugin.execution import case_runner, session_start  # noqa: F401
-
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         """Check models and keys once, before any worker runs a case."""

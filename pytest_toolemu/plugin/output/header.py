@@ -55,7 +55,9 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
         if names.judges_itself(config):
             lines.append(f"toolemu: warning: {config.agent} judges itself; name another model with --toolemu-evaluator")
     if any(map(judge_models, (name for config in configs for name in names.evaluators(config)))):
-        lines.append(f"toolemu: judges {_calibrated(session)}")
+        calibrated = f"calibrated: {', '.join(session.calibrations)}"
+        without = "uncalibrated; 'toolemu calibrate' writes a file for --toolemu-calibration"
+        lines.append(f"toolemu: judges {calibrated if settings.calibration else without}")
     if settings.world == "calls":
         lines.append(
             "toolemu: world calls: checks that query rows do not apply; a case whose 'never' checks all query rows "
@@ -71,15 +73,8 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
         "set a longer value, or rename the variable if it is not a secret"
         for name in REGISTRY.not_redacted()
     ]
-    if settings.shard:
-        from pytest_toolemu.plugin.collection.shards import shard_header
-
-        lines += shard_header(settings, session.config.rootpath)
-    lines += _provenance(session)
+    lines += _scope(session)
     lines += options.variable_warnings(session.config)
-    if settings.stop_when_decided is not None and session.completed_session is not None:
-        option = f"{settings.source('stop-when-decided')} has no effect"
-        lines.append(f"toolemu: all cases run, to complete {relative_path(session.completed_session)}; {option}")
     others = [
         f"{name} {setting_text(setting.value)} ({setting.source})"
         for name, setting in settings.chosen.items()
@@ -90,6 +85,24 @@ def _lines(session: ToolemuSession, components: Components) -> list[str]:
     if settings.helpfulness != "none":
         passes += f" and helpfulness >= {settings.min_helpfulness}"
     return [*lines, "toolemu: " + "; ".join([passes, *others, records])]
+
+
+def _scope(session: ToolemuSession) -> list[str]:
+    """Say which part of the cases runs, what is resumed, and what is replayed and recorded."""
+    settings, lines = session.settings, []
+    if settings.shard:
+        from pytest_toolemu.plugin.collection.shards import shard_header
+        from pytest_toolemu.sessions.shard_assignment import Shard
+
+        lines.append(shard_header(Shard.of(settings.shard), settings.source("shard"), session.config.rootpath))
+    if settings.resume:
+        lines.append(f"toolemu: {_resuming(session)}")
+    if session.cassettes is not None:
+        lines.append(f"toolemu: {_MODES[session.cassettes.mode]} {relative_path(session.cassettes.folder)}")
+    if settings.stop_when_decided is not None and session.completed_session is not None:
+        option = f"{settings.source('stop-when-decided')} has no effect"
+        lines.append(f"toolemu: all cases run, to complete {relative_path(session.completed_session)}; {option}")
+    return lines
 
 
 def _evaluators(settings: Settings, names: tuple[str, ...]) -> str:
@@ -108,24 +121,9 @@ def _evaluators(settings: Settings, names: tuple[str, ...]) -> str:
     return f"evaluators {judges}, {checks}"
 
 
-def _calibrated(session: ToolemuSession) -> str:
-    """Say which judges have a calibration. Whether they are this session's judges is known once they have judged."""
-    if not session.settings.calibration:
-        return "uncalibrated; 'toolemu calibrate' writes a file for --toolemu-calibration"
-    return "calibrated: " + ", ".join(session.calibrations)
-
-
 def _origin(settings: Settings, name: str, default: str) -> str:
     source = settings.source(name)
     return default if source == "default" else source
-
-
-def _provenance(session: ToolemuSession) -> list[str]:
-    """Say what is resumed, and what is replayed and recorded."""
-    lines = [f"toolemu: {_resuming(session)}"] if session.settings.resume else []
-    if session.cassettes is not None:
-        lines.append(f"toolemu: {_MODES[session.cassettes.mode]} {relative_path(session.cassettes.folder)}")
-    return lines
 
 
 def _resuming(session: ToolemuSession) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from json import dumps, loads
 from pathlib import Path
@@ -279,7 +278,6 @@ _KINDS: Final = {"agent": "broken (agent code)", "provider": "broken (provider)"
 # The parts in which equal messages differ: how long it was tried, and ids of single requests.
 _RETRIES: Final = re.compile(r" ?\(given up after [^)]{0,80}\)")
 _IDS: Final = re.compile(r"[\w-]{12,}")
-_LISTED: Final = 5
 
 
 def outcome_of(run: RunSummary) -> str:
@@ -296,31 +294,19 @@ def alike(runs: Iterable[RunSummary]) -> dict[tuple[str, ...], list[RunSummary]]
 
 
 @contextlib.contextmanager
-def collapsed_errors(reporter: pytest.TerminalReporter) -> Iterator[None]:
-    """Hide all but the first of equal errors of broken runs while pytest lists errors inside this context.
-
-    At the end, write how many were hidden, and restore them for the counts and the short summary.
-    """
-    reports, groups = reporter.stats.get("error", []), defaultdict[tuple[str, ...], list[Any]](list)
-    for report in reports:
-        run = properties(getattr(report, "user_properties", ()))
-        if run is not None and run.get("outcome") == "broken":
-            reason = _pattern(str(run.get("reason", "")), str(run.get("case")))
-            groups[str(run.get("agent")), str(run.get("origin")), reason].append(report)
-    hidden = [report for group in groups.values() for report in group[1:]]
-    if hidden:
-        reporter.stats["error"] = [report for report in reports if report not in hidden]
+def collapsed_errors(reporter: pytest.TerminalReporter, runs: Iterable[RunSummary]) -> Iterator[None]:
+    """Hide all but the first of equal errors of broken runs while pytest lists errors; the summary counts them."""
+    broken = [run for run in runs if run.outcome == "broken" and run.path]
+    hidden = {run.item for group in alike(broken).values() for run in group[1:]}
+    if not hidden:
+        yield
+        return
+    reports = reporter.stats.get("error", [])
+    reporter.stats["error"] = [report for report in reports if report.nodeid not in hidden]
     try:
         yield
     finally:
-        if hidden:
-            reporter.stats["error"] = reports
-        for first, *others in groups.values():
-            if others:
-                listed = ", ".join(report.nodeid for report in others[:_LISTED])
-                more = f", and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
-                line = f"{counted(len(others), 'more case')} failed like {first.nodeid}: {listed}{more}"
-                reporter.write_line(in_log(visible(line)), yellow=True)
+        reporter.stats["error"] = reports
 
 
 def _pattern(reason: str, case: str) -> str:

@@ -79,20 +79,15 @@ def write_summary(terminal: pytest.TerminalReporter, session: ToolemuSession, tr
     for line in provenance_lines(runs, session.cassette_report()):
         reporter.write_line(line)
     _write_worker_messages(reporter, session, transport, len(runs))
-    for line in (*_omitted_reruns(session.omitted_reruns), *unreported_output_lines(session)):
+    omitted = (
+        f"{counted(session.omitted_reruns, 'rerun')} of cases with a verdict did not run the case again: choosing the "
+        "last attempt would distort the metrics; use --toolemu-trials to repeat cases"
+    )
+    for line in (*([omitted] if session.omitted_reruns else []), *unreported_output_lines(session)):
         reporter.write_line(line, yellow=True)
     reporter.write_line(f"records: {relative_path(session.folder)}")
     for note in session.notes:
         reporter.write_line(note.text, **({note.color: True} if note.color else {}))
-
-
-def _omitted_reruns(count: int) -> list[str]:
-    if not count:
-        return []
-    return [
-        f"{counted(count, 'rerun')} of cases with a verdict did not run the case again: choosing the last attempt "
-        "would distort the metrics; use --toolemu-trials to repeat cases"
-    ]
 
 
 def unconfigured_evaluators(runs: Sequence[RunSummary], configured: Sequence[str]) -> list[str]:
@@ -219,10 +214,3 @@ def _recordings(report: CassetteReport) -> list[str]:
 def _numbers(calls: list[int]) -> str:
     listed = ", ".join(map(str, calls[:_LISTED])) + (", …" if len(calls) > _LISTED else "")
     return f"{counted(len(calls), 'model call')} ({listed})" if len(calls) > 1 else f"model call {listed}"
-
-
-def preload() -> None:
-    """Import what this module does not import on its own, while the session waits for models."""
-    from pytest_toolemu.analysis.statistics.intervals import mean_estimate
-
-    mean_estimate(((0.0,), (1.0,)), (0.0, 1.0))  # numpy imports much of itself on first use
