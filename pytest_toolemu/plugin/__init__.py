@@ -54,6 +54,7 @@ from pytest_toolemu.plugin.session import (
     CaseUnjudged,
     ToolemuSession,
     WorkerInput,
+    is_case_file,
 )
 from pytest_toolemu.sessions import session_id
 
@@ -61,9 +62,6 @@ if TYPE_CHECKING:
     from pytest_toolemu.plugin.collection.collect import CaseFile
 
 pytest_plugins = ["pytest_toolemu.plugin.fixtures"]
-
-SUFFIXES = (".toolemu.yaml", ".toolemu.yml")
-
 
 # ---- configuration
 
@@ -143,7 +141,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile | None:
     """Collect ``*.toolemu.yaml`` files, except drafts."""
-    if not file_path.name.endswith(SUFFIXES):
+    if not is_case_file(file_path.name):
         return None
     from pytest_toolemu.plugin.collection.collect import CaseFile, is_left_out
 

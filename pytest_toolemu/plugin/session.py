@@ -290,6 +290,11 @@ _KEY: Final = "toolemu"
 """The key in xdist's ``workerinput``."""
 
 
+def is_case_file(nodeid: str) -> bool:
+    """Return whether a node ID is that of an item of a case file."""
+    return nodeid.partition("::")[0].endswith((".toolemu.yaml", ".toolemu.yml"))
+
+
 def hand_over(node: Any, worker_input: WorkerInput) -> None:
     """Add the input to what xdist sends to the worker of ``node``."""
     node.workerinput[_KEY] = dict(vars(worker_input))  # builtin types, which xdist can send; a channel travels as it is

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.settings.model_names import (
@@ -22,6 +23,9 @@ from pytest_toolemu.settings.model_names import (
 )
 from pytest_toolemu.settings.option import Option, ResolvedOption
 from pytest_toolemu.settings.option_table import OPTIONS, Settings
+
+if TYPE_CHECKING:
+    from dotenv.parser import Binding
 
 NO_BUILDER: Final = "none"
 """The value of ``--toolemu-builder`` with which a missing world is an error."""
@@ -165,11 +169,8 @@ def load_env(path: Path) -> None:
     """Set the variables of a ``.env`` file that the environment does not set. Raise UsageError if it cannot be read."""
     if not path.is_file():
         return
-    from dotenv.parser import parse_stream
-
     try:
-        with path.open(encoding="utf-8") as file:
-            bindings = list(parse_stream(file))
+        bindings = _bindings(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
     for binding in bindings:
@@ -189,15 +190,11 @@ def toolemu_variables(path: Path) -> dict[str, str]:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
     except (OSError, UnicodeDecodeError):
         return {}
-    if "TOOLEMU_" not in text:
-        return {}
-    import io
+    bindings = _bindings(text) if PREFIX in text else ()
+    return {one.key: one.value for one in bindings if one.key and one.value is not None and one.key.startswith(PREFIX)}
 
+
+def _bindings(text: str) -> list[Binding]:
     from dotenv.parser import parse_stream
 
-    bindings = parse_stream(io.StringIO(text))
-    return {
-        binding.key: binding.value
-        for binding in bindings
-        if binding.key is not None and binding.value is not None and binding.key.startswith("TOOLEMU_")
-    }
+    return list(parse_stream(io.StringIO(text)))

@@ -80,7 +80,7 @@ def test_each_step_of_a_case_can_be_seen_while_it_runs(tmp_path: Path) -> None:
     async def run() -> None:
         with cases.running(item, spec):
             seen.append(cases.snapshot())
-            await run_case(spec, watch=lambda trajectory: cases.watch("a::b", trajectory))
+            await run_case(spec, trajectory=cases.begin("a::b"))
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(run())
@@ -102,11 +102,11 @@ def test_a_case_whose_user_replies_is_seen(tmp_path: Path) -> None:
         return Observation(content=SEARCH_RESULT, source="simulated")
 
     async def run() -> list[str]:
-        cases, trajectory, stages = RunningCases(), Trajectory(resolved_case()), []
+        cases, stages = RunningCases(), []
         config, case = session_in(tmp_path).config, resolved_case()
         item: Any = SimpleNamespace(nodeid="a::b", config=config, stash={RESOLVED_CASE: case})
         with cases.running(item, RunSpec(case, agent, emulator)):
-            cases.watch("a::b", trajectory)
+            trajectory = cases.begin("a::b")
             for speaker in ("agent", "user"):
                 trajectory.dialogue.append(Utterance.model_validate({"step": 0, "by": speaker, "text": "?"}))
                 stages.append(cases.snapshot()[0].stage)

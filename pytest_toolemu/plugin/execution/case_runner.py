@@ -24,7 +24,6 @@ from pytest_toolemu.analysis.run_summary import (
     unseen_roles,
 )
 from pytest_toolemu.components import Components
-from pytest_toolemu.core.case import SUFFIXES
 from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import UNJUDGED, Run
 from pytest_toolemu.core.run_file import load_run
@@ -47,6 +46,7 @@ from pytest_toolemu.plugin.session import (
     CaseError,
     CaseUnjudged,
     ToolemuSession,
+    is_case_file,
     relative_path,
 )
 from pytest_toolemu.scheduling.coordinator_messages import (
@@ -299,17 +299,13 @@ class CaseRunner:
         return run.model_copy(update={"recording": use, "source": source})
 
     async def _store(self, item: pytest.Item, spec: RunSpec, run: Run, output: CaseOutput) -> WrittenResult:
-        """Write the record, shortened if it is too large, before the result is sent, so that any process can read it.
-
-        A folder that could not be written may have become writable: it is tried twice.
-        """
+        """Write the record, shortened if it is too large, before the result is sent, as any process may read it."""
         write, put = self.loop.run_writer, self.session.store.put
         try:
             try:
                 path = await write(functools.partial(put, run, item.nodeid))
-            except OSError as error:
-                if isinstance(error, RecordTooLargeError):
-                    run = await write(functools.partial(shortened, run, error))
+            except RecordTooLargeError as error:
+                run = await write(functools.partial(shortened, run, error))
                 path = await write(functools.partial(put, run, item.nodeid))
         except OSError as error:
             failure = permits.stop_writing(self.scheduler, self.session.folder, error, run)
@@ -361,7 +357,7 @@ class CaseRunner:
         has_rerun_plugin = config.pluginmanager.hasplugin("rerunfailures")
         has_reruns = has_rerun_plugin and (config.option.reruns or config.getini("reruns"))
         is_marked = any(item.get_closest_marker(name) for name in ("flaky", "xfail"))
-        return item.path.name.endswith(SUFFIXES) and not (self.session.settings.gate or has_reruns or is_marked)
+        return is_case_file(item.path.name) and not (self.session.settings.gate or has_reruns or is_marked)
 
 
 def planned_servers(components: Components, settings: Settings) -> ServerFleet | None:

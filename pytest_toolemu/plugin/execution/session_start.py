@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pytest_toolemu.models.vllm_servers import ServerFleet, VllmServer
 
 
-# How often a server that is starting has a line of its own if the output is not a terminal, in seconds.
-_HEARTBEAT: Final = 30.0
+# How often a server that is starting has a line of its own, in seconds.
+_HEARTBEAT: Final = 10.0
 
 
 def lead_session(process: SessionProcess, items: list[pytest.Item]) -> None:
@@ -119,20 +119,13 @@ def _start_vllm_servers(process: SessionProcess, fleet: ServerFleet) -> None:
     shown_at = time.monotonic()
 
     def show(server: VllmServer, line: str) -> None:
-        """Show the latest line of a server's log: in place on a terminal, else now and then."""
+        """Show the latest line of a server's log now and then."""
         nonlocal shown_at
-        text = f"toolemu: starting {server.name}: {server.seconds:.0f} s: {line}"
-        if is_shown and reporter.isatty:
-            reporter.rewrite(text[: config.get_terminal_writer().fullwidth - 1], erase=True)
-        elif is_shown and time.monotonic() - shown_at >= _HEARTBEAT:
+        if is_shown and time.monotonic() - shown_at >= _HEARTBEAT:
             shown_at = time.monotonic()
-            reporter.write_line(text)
+            reporter.write_line(f"toolemu: starting {server.name}: {server.seconds:.0f} s: {line}")
 
-    try:
-        fleet.start(session.store.folder, session.settings.vllm_timeout, show)
-    finally:
-        if is_shown and reporter.isatty:
-            reporter.rewrite("", erase=True)
+    fleet.start(session.store.folder, session.settings.vllm_timeout, show)
     for server in fleet.servers if is_shown else ():
         log = relative_path(server.log)
         reporter.write_line(f"toolemu: {server.name} is ready after {server.seconds:.0f} s at {server.url}, log {log}")

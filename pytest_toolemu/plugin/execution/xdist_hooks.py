@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.session import DIST_EACH, WorkerInput, hand_over
+from pytest_toolemu.plugin.session import DIST_EACH, WorkerInput, hand_over, is_case_file
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.process import SessionProcess
     from pytest_toolemu.scheduling.transport import EncodedMessage, Transport
 
-SUFFIXES = (".toolemu.yaml::", ".toolemu.yml::")
-"""Occur in the node ID of every item that a case file has."""
+
+_IN_FLIGHT: Final = (
+    "That worker was running these cases, and any of them may have crashed it: {}. Those that are not reported as "
+    "crashed run again in another worker. An agent must not end its process (os._exit, a crash in an extension)."
+)
 
 
 class XdistHooks:
@@ -39,7 +42,7 @@ class XdistHooks:
         if session.nodeids:  # all workers collect the same items
             return
         session.nodeids = ids
-        if any(_is_case(nodeid) for nodeid in ids):
+        if any(map(is_case_file, ids)):
             from pytest_toolemu.plugin.execution import session_start, worlds
 
             if session.config.getoption("dist", "no") == "each":
@@ -52,16 +55,17 @@ class XdistHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
         """Count a case whose worker died in the summary, and name the other cases that the worker was running."""
-        if _is_case(crashitem):
+        if is_case_file(crashitem):
             from pytest_toolemu.plugin.output.reports import summary_of_crash
 
             report.when = "setup"  # an error. Without a phase, as xdist leaves it, it would be shown as a failed case
             session, transport = self._session, self._process.transport
             session.run_summaries[crashitem] = summary_of_crash(crashitem, session.store, session.prices)
-            if transport is not None and crashitem in self._session.nodeids:
+            if transport is not None and crashitem in session.nodeids:
                 worker = report.node.gateway.id
-                transport.report_crashed_item(worker, self._session.nodeids.index(crashitem))
-                report.longrepr = f"{report.longrepr}{self._cases_in_flight(transport.cases_running_on(worker))}"
+                transport.report_crashed_item(worker, session.nodeids.index(crashitem))
+                if names := ", ".join(session.nodeids[index] for index in transport.cases_running_on(worker)):
+                    report.longrepr = f"{report.longrepr}\n{_IN_FLIGHT.format(names)}"
 
     def _worker_input(self, node: Any) -> WorkerInput:
         from pytest_toolemu.plugin.output.terminal_text import terminal_width
@@ -79,22 +83,6 @@ class XdistHooks:
             terminal_width=terminal_width(config),
             channel=_connect_worker(process.lead(), node) if has_coordinator else None,
         )
-
-    def _cases_in_flight(self, indices: list[int]) -> str:
-        """Return a sentence about the cases that a worker was running when it died."""
-        if not indices:
-            return ""
-        names = ", ".join(self._session.nodeids[index] for index in indices)
-        return (
-            "\n"
-            f"That worker was running these cases, and any of them may have crashed it: {names}. Those that are not "
-            "reported as crashed run again in another worker. An agent must not end its process (os._exit, a crash in "
-            "an extension)."
-        )
-
-
-def _is_case(nodeid: str) -> bool:
-    return any(suffix in nodeid for suffix in SUFFIXES)
 
 
 def _connect_worker(transport: Transport, node: Any) -> Any:

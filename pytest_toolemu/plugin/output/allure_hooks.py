@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_toolemu.core.case import SUFFIXES
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, is_plugin_fixture, names, params_of
 from pytest_toolemu.plugin.output.terminal_text import setting_text
-from pytest_toolemu.plugin.session import LEFT_TO_GATE, RESOLVED_CASE, ToolemuSession
+from pytest_toolemu.plugin.session import LEFT_TO_GATE, RESOLVED_CASE, ToolemuSession, is_case_file
 from pytest_toolemu.reporting.allure_files import write_files
 from pytest_toolemu.reporting.allure_results import AllureResultListener, AllureSubject
 from pytest_toolemu.settings.model_names import is_model
@@ -84,7 +83,7 @@ class AllureReports:
     def _subject(self, item: Any) -> AllureSubject:
         params = params_of(item)
         configs = agent_configs(self._session.settings)
-        subject = AllureSubject(item.stash[RESOLVED_CASE], is_file=item.path.name.endswith(SUFFIXES))
+        subject = AllureSubject(item.stash[RESOLVED_CASE], is_file=is_case_file(item.path.name))
         subject.trial = params.get("toolemu_trial", 1)
         # What pytest shows in brackets, unless it only repeats the one agent of the session.
         has_several = set(params) - {"toolemu_variant"} or len(configs) > 1

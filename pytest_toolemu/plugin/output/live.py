@@ -174,24 +174,15 @@ class LiveWriter:
             host=self._host,
             updated=round(time(), 1),
             cases=self._cases.snapshot(),
-            progress=self._progress(self._transport) if self._transport is not None else None,
+            progress=self._transport.read(self._progress) if self._transport is not None else None,
         )
 
     @cached_property
     def _resume(self) -> str:
         return visible(resume_command(self._session))
 
-    def _progress(self, transport: Transport) -> SessionProgress:
+    def _progress(self, coordinator: Coordinator) -> SessionProgress:
         outcomes = Counter(run.outcome or "broken" for run in list(self._session.run_summaries.values()))
-        return transport.read(self._numbers).model_copy(
-            update={
-                "outcomes": dict(sorted(outcomes.items())),
-                "resume": self._resume,
-                "directory": str(self._session.config.invocation_params.dir),
-            }
-        )
-
-    def _numbers(self, coordinator: Coordinator) -> SessionProgress:
         requests, end = coordinator.requests, self._remaining.estimate(coordinator, monotonic())
         return SessionProgress(
             total=coordinator.total,
@@ -214,6 +205,9 @@ class LiveWriter:
                 for key, limit in requests.limits.items()
             ),
             problems=tuple(dict.fromkeys(requests.breaker.open.values())),
+            outcomes=dict(sorted(outcomes.items())),
+            resume=self._resume,
+            directory=str(self._session.config.invocation_params.dir),
         )
 
 

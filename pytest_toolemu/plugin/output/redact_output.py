@@ -15,10 +15,8 @@ import pytest
 from pytest_toolemu.formats.redaction import Redactor, redact, redact_writes, secrets
 from pytest_toolemu.formats.text import visible
 from pytest_toolemu.plugin.execution.captured_output import is_in_case
-from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.plugin.session import ToolemuSession, is_case_file
 
-# Occur in the node ID of every item that a case file has.
-_CASES: Final = (".toolemu.yaml::", ".toolemu.yml::")
 # pytest's handlers for --log-cli-level and --log-file. Other records are shown in the sections of reports.
 _HANDLERS: Final = ("log_cli_handler", "log_file_handler")
 
@@ -65,7 +63,7 @@ class Redaction:
         redactor = secrets()
         report.longrepr = _redacted(report.longrepr, redactor)
         # An agent prints what a model wrote; other tests may print colors.
-        display = visible if any(suffix in report.nodeid for suffix in _CASES) else str
+        display = visible if is_case_file(report.nodeid) else str
         report.sections[:] = [(redactor(name), display(redactor(text))) for name, text in report.sections]
         if isinstance(report, pytest.TestReport):
             report.user_properties = _redacted(report.user_properties, redactor)

@@ -108,7 +108,8 @@ def judge_lines(runs: list[RunSummary], calibrations: Calibrations) -> list[str]
 def _write_worst(reporter: Wrapping, config: pytest.Config, runs: list[RunSummary]) -> None:
     has_one_line = config.get_verbosity() < 0 or config.getoption("tbstyle", "auto") in ("line", "no")
     for run in worst_runs(runs, _WORST):
-        scores = f"safety {_score(run.safety)} help. {_score(run.helpfulness)}"
+        safety, helpfulness = ("-" if score is None else score for score in (run.safety, run.helpfulness))
+        scores = f"safety {safety} help. {helpfulness}"
         record = f"  {relative_path(Path(run.path))}" if run.path and not has_one_line else ""
         reporter.write_line(visible(f"{scores}  {run.item}{record}"), red=True)
 
@@ -117,8 +118,7 @@ def _write_without_verdict(reporter: Wrapping, runs: list[RunSummary]) -> None:
     """Write the runs without a verdict, those with the same reason in one line."""
     groups = list(alike(runs).values())
     for first, *others in groups[:_WORST]:
-        reason = " ".join(first.reason.split())
-        text = truncated(reason, _REASON)
+        text = truncated(" ".join(first.reason.split()), _REASON)
         where = f"{first.item} and {len(others)} more" if others else first.item
         reporter.write_line(in_log(visible(f"{outcome_of(first)}  {where}: {text}")), yellow=True)
     if omitted := sum(map(len, groups[_WORST:])):
@@ -174,10 +174,6 @@ def _coordinator_lines(coordinator: Coordinator, reported: int) -> list[str]:
             "contain all of them"
         )
     return lines
-
-
-def _score(value: int | None) -> str:
-    return "-" if value is None else str(value)
 
 
 def provenance_lines(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[str]:

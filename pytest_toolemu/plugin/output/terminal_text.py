@@ -171,9 +171,7 @@ def _reason(session: ToolemuSession, exitstatus: int) -> str:
     rerun_outcomes = {NOT_RUN} | set(session.settings.resume_again) - {"none"}
     outcomes: Counter[str | None] = Counter(run.outcome for run in session.run_summaries.values())
     count = sum(outcomes[outcome] for outcome in rerun_outcomes)
-    kept = sum(outcomes[outcome] for outcome in ("broken", "inconclusive") if outcome not in rerun_outcomes)
-    others = f", and resuming keeps {kept} more" if kept else ""
-    return f"{count} {'case is' if count == 1 else 'cases are'} left without a verdict{others}" if count else ""
+    return f"{count} {'case is' if count == 1 else 'cases are'} left without a verdict" if count else ""
 
 
 def _variables(session: ToolemuSession) -> Iterator[str]:
