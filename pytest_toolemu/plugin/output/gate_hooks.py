@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
@@ -14,11 +14,15 @@ from pytest_toolemu.analysis.gates.gate_decision import (
     EarlyDecisions,
     GatesWithBaseline,
     PlannedRuns,
+    check_added_error,
     late_gates,
 )
 from pytest_toolemu.analysis.run_summary import DIMENSIONS, slice_values
-from pytest_toolemu.errors import ToolemuError
+from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.run import CASCADE_KIND
+from pytest_toolemu.errors import ToolemuError, UsageError
 from pytest_toolemu.formats.text import counted, visible
+from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.output.reports import record_path
 from pytest_toolemu.plugin.session import (
     LEFT_TO_GATE,
@@ -32,6 +36,7 @@ from pytest_toolemu.sessions.stored_decision import planned_run
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
+    from pytest_toolemu.analysis.gates.gate_file import Gates
     from pytest_toolemu.plugin.process import SessionProcess
 
 
@@ -56,6 +61,8 @@ class GateHooks:
         sources, root = self._session.settings.gate, session.config.rootpath
         try:
             self._gates = read_gates_and_baselines(sources, root)
+            if not (session.config.option.collectonly or self._session.settings.estimate):
+                _check_cascades(self._process, [gates for gates, _ in self._gates])
         except ToolemuError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
         if self._session.permitted_error is not None:
@@ -133,6 +140,35 @@ def leave_to_gate(report: pytest.TestReport, error: BaseException, item: pytest.
     elif isinstance(error, CaseError) and record_path(item) is not None:
         report.outcome, report.longrepr = "skipped", (str(item.path), 1, f"{LEFT_TO_GATE}: {headline_of(error)}")
         report.toolemu_undecided = True  # type: ignore[attr-defined]
+
+
+def _check_cascades(process: SessionProcess, gates: Iterable[Gates]) -> None:
+    """Raise UsageError for a named cascade whose calibration does not show the added error that the gates require."""
+    rules = [each.calibration for each in gates if each.calibration and each.calibration.added_error_at_most]
+    if not rules:
+        return
+    from pytest_toolemu.core.identity import component_name, identity_of
+
+    session = process.session
+    reliabilities, components = judge_reliabilities(session.calibrations), process.runner.components
+    judges = [
+        component_name(identity_of(evaluator, in_dialogue=session.settings.turns > 1))
+        for config in agent_configs(session.settings) or (None,)
+        for metric in get_args(Metric)
+        for evaluator in components.evaluators(config, metric)
+    ]
+    checks = [
+        check_added_error(rule, rule.added_error_at_most or 0.0, judge, reliabilities.get(str(judge)))
+        for judge in dict.fromkeys(judges)
+        if judge.kind == CASCADE_KIND
+        for rule in rules
+    ]
+    for check in checks:
+        if not check.is_met:
+            raise UsageError(
+                f"a gate limits the {check.name}: {check.text}; pass its file with --toolemu-calibration, or name "
+                "only its strong judge with --toolemu-evaluator"
+            )
 
 
 def _report(session: pytest.Session, decision: Decision) -> None:
