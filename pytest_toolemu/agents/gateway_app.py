@@ -359,7 +359,9 @@ def reply_of(body: bytes, content_type: str, request_id: str | None) -> Reply:
     values = list(_values(text, content_type))
     usage: dict[str, Any] = {}
     model = ""
-    for holder in (part for value in values for part in _holders(value)):
+    # The reply, and what the first or last event wraps.
+    parts = (part for value in values for part in (value, value.get("message"), value.get("response")))
+    for holder in (part for part in parts if isinstance(part, dict)):
         if isinstance(holder.get("usage"), dict):  # later events complete the counts of earlier ones
             usage |= {name: count for name, count in holder["usage"].items() if count is not None}
         model = model or str(holder.get("model") or "")
@@ -409,13 +411,6 @@ def _values(text: str, content_type: str) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(value, dict):
             yield value
-
-
-def _holders(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the objects that can state model and usage: the reply, and what the first or last event wraps."""
-    for holder in (value, value.get("message"), value.get("response")):
-        if isinstance(holder, dict):
-            yield holder
 
 
 def _texts(value: dict[str, Any]) -> Iterator[str]:

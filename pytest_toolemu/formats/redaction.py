@@ -296,12 +296,8 @@ class SecretRegistry:
 
     def not_redacted(self) -> list[str]:
         """Return the variables whose value is too short or too common to be replaced wherever it occurs."""
-        return sorted({name for value, name in self.values() if _is_unsafe(value)})
-
-
-def _is_unsafe(value: str) -> bool:
-    is_number = value.isdecimal() and len(value) < 4
-    return not (is_secret(value) or is_number or _is_placeholder(value))
+        harmless = (is_secret, _is_placeholder, re.compile(r"\d{1,3}").fullmatch)
+        return sorted({name for value, name in self.values() if not any(check(value) for check in harmless)})
 
 
 def _is_placeholder(value: str) -> bool:

@@ -11,7 +11,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,7 +231,7 @@ class BatchJournal:
         number = len(self._state.batches) + 1
         sent = SentBatch(number=number, model=model, url=url, requests=len(requests), started=time.time())
         # Before the state: if the process ends in between, nothing was sent, and the next batch gets this number.
-        self._store(sent, "requests", [{"custom_id": one.custom_id, "body": one.body} for one in requests])
+        self.store(sent, "requests", [{"custom_id": one.custom_id, "body": one.body} for one in requests])
         self._state = self._state.model_copy(update={"batches": (*self._state.batches, sent)})
         self._write()
         self._number_of |= {one.custom_id: number for one in requests}
@@ -248,12 +248,6 @@ class BatchJournal:
             self._number_of = {name: number for name, number in self._number_of.items() if number != sent.number}
         return changed
 
-    def store_results(self, sent: SentBatch, results: Mapping[str, Any]) -> None:
-        """Store the results of a batch that has ended."""
-        # Before the state, in which a batch has ended only if its results are here.
-        self._store(sent, "results", results.values())
-        self.update(sent, status="ended")
-
     def close(self) -> None:
         """Let other processes work with the batches."""
         os.close(self._lock)
@@ -263,7 +257,8 @@ class BatchJournal:
         self._state = self._state.model_copy(update={"finished": True})
         self._write()
 
-    def _store(self, sent: SentBatch, kind: str, lines: Any) -> None:
+    def store(self, sent: SentBatch, kind: str, lines: Any) -> None:
+        """Store the requests or results of a batch. The state says so afterwards, if at all."""
         path = make_subfolder(self.folder, _FOLDER) / f"{sent.number:04}-{kind}.jsonl"
         write_atomically(path, "".join(f"{json.dumps(line)}\n" for line in lines))
 

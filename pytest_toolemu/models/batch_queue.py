@@ -256,7 +256,8 @@ class BatchQueue:
             results = await self._persist(lambda: self._endpoint.results(sent.batch))
         except ModelError as error:
             raise self._unreadable(sent, error) from None
-        self._batches.journal.store_results(sent, results)
+        self._batches.journal.store(sent, "results", results.values())
+        self._batches.journal.update(sent, status="ended")
         self._batches.report(f"{self._model}: batch {sent.batch} has ended")
 
     def _unreadable(self, sent: SentBatch, error: ModelError) -> NotRunError:

@@ -164,10 +164,13 @@ def _error(completion: dict[str, Any], choice: dict[str, Any]) -> Any:
 
 def _call(call: dict[str, Any], index: int) -> ToolCall:
     function = call["function"]
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):  # the protocol demands text, but some servers send the object itself
+        arguments = json.dumps(arguments)
     return ToolCall(
         id=call.get("id") or f"call_{index}",
         name=unicode(function.get("name")),
-        arguments=_raw(function.get("arguments")),
+        arguments=unicode(arguments),
     )
 
 
@@ -179,11 +182,6 @@ def _stop(reason: str | None, calls: bool) -> tuple[FinishReason, str]:
     if stop == "calls" and not calls:
         stop = "other"
     return stop, detail
-
-
-def _raw(arguments: Any) -> str:
-    # The protocol demands text, but some servers send the object itself.
-    return unicode(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
 
 _URL: Final = "/v1/chat/completions"

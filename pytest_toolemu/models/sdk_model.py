@@ -103,12 +103,12 @@ class SdkModel(ABC):
 
     async def complete_with(self, request: ModelRequest, send: Callable[[Body], Awaitable[Reply]]) -> Reply:
         """Return the reply to a request whose bodies ``send`` sends."""
-        return await self._capabilities.negotiate(request, self._redacted_body, send)
 
-    def _redacted_body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
-        """Return the body without secrets of other providers; the endpoint knows its own key."""
-        body: Body = redact_json(self._body(request, refused), secrets(self.address.secret))
-        return body
+        def redacted(request: ModelRequest, refused: frozenset[str]) -> Any:
+            # Secrets of other providers are removed; the endpoint knows its own key.
+            return redact_json(self._body(request, refused), secrets(self.address.secret))
+
+        return await self._capabilities.negotiate(request, redacted, send)
 
     async def served(self) -> list[str]:
         """List the models at the URL."""

@@ -59,7 +59,7 @@ def emulated(toolbox: AnyToolbox) -> Any:
             if is_control(tool) or hasattr(tool, "emulates"):
                 return None
             # A call that resumes an earlier one, a tool of a workflow, or a name that the model invented.
-            if not _is_invented(tool):
+            if type(tool).__module__ != f"{_TOOLS}.base_tool":  # of ADK itself, for a name that the agent does not have
                 box.require_tools(tool_context.agent_name, [tool.name])
             return await box.call(tool.name, tool_args)
 
@@ -168,11 +168,6 @@ def _declarations(tool: Any) -> list[tuple[str, Any]]:
 def is_control(tool: Any) -> bool:
     """Return whether a tool only controls which agent acts and how it answers."""
     return getattr(getattr(tool, "func", type(tool)), "__module__", None) in _CONTROL_MODULES
-
-
-def _is_invented(tool: Any) -> bool:
-    """Return whether ADK made up the tool, which it does for a name that the agent does not have."""
-    return type(tool).__module__ == f"{_TOOLS}.base_tool"
 
 
 def _require_local(toolbox: Toolbox, agent: Any) -> None:

@@ -34,7 +34,8 @@ def emulated(graph: Any, toolbox: AnyToolbox, *, keep: Iterable[str] = ()) -> It
     if not hasattr(graph, "invoke"):
         remedy = "pass graph.compile()" if hasattr(graph, "compile") else "pass a compiled graph"
         raise UsageError(f"emulated: the graph is {type(graph).__name__}, which cannot be invoked; {remedy}")
-    _intercept_tools()
+    with _INSTALLING:
+        _install()
     case = _CaseOfGraph(awaitable(toolbox), str(getattr(graph, "name", None) or "of LangGraph"), frozenset(keep))
     case.check_graph(graph)
     case.toolbox.settle()  # before the variables are set: an emulator may use models of LangChain, too
@@ -117,14 +118,9 @@ _OPEN_CASES: Final[set[_CaseOfGraph]] = set()
 _INSTALLING: Final = threading.Lock()
 
 
-def _intercept_tools() -> None:
-    """Make the methods through which all tools of LangChain run look for the case of the current context."""
-    with _INSTALLING:
-        _install()
-
-
 @functools.cache
 def _install() -> None:
+    """Make the methods through which all tools of LangChain run look for the case of the current context."""
     from langchain_core.tools import BaseTool
     from langchain_core.tracers.context import register_configure_hook
 

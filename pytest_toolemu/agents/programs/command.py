@@ -63,7 +63,9 @@ class CommandAgent:
             home = stack.enter_context(tempfile.TemporaryDirectory(prefix="toolemu-", ignore_cleanup_errors=True))
             base_urls = await stack.enter_async_context(passed_on(toolbox, self.rules)) if self.rules else {}
             url = await stack.enter_async_context(served(toolbox))
-            values = case_values(task, toolbox, url, new_session(), _mcp_config(Path(home), url))
+            config = Path(home, "mcp.json")  # as many MCP clients read it
+            config.write_text(json.dumps({"mcpServers": {"tools": {"type": "http", "url": url}}}), encoding="utf-8")
+            values = case_values(task, toolbox, url, new_session(), str(config))
             output = await self._run(values, base_urls, toolbox)
             return output if self.file is None or self.file.answer is None else self._read(output, toolbox)
 
@@ -159,13 +161,6 @@ def checked_command(command: str, folder: Path, source: str) -> tuple[tuple[str,
     return words, {word: file_hash(str(path)) for word in words if (path := _file_in(word, folder))}
 
 
-def _mcp_config(home: Path, url: str) -> str:
-    """Write the configuration that many MCP clients read; return its path."""
-    path = home / "mcp.json"
-    path.write_text(json.dumps({"mcpServers": {"tools": {"type": "http", "url": url}}}), encoding="utf-8")
-    return str(path)
-
-
 def _environment(values: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of this process with a variable for each value of the case, but without its ID.
 
@@ -193,7 +188,6 @@ MAX_LOG: Final = 20_000
 
 # Seconds between SIGTERM and SIGKILL, and for the rest of the output after the program has ended.
 _GRACE: Final = 0.5
-_STDOUT: Final = 1
 _STDERR: Final = 2
 
 
@@ -206,7 +200,6 @@ class RunningProgram(asyncio.SubprocessProtocol):
         self._log = bytearray()
         self._dropped = 0
         self._ended, self._exited, self._closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._open_pipes = {_STDOUT, _STDERR}
 
     @property
     def status(self) -> int | None:
@@ -267,12 +260,10 @@ class RunningProgram(asyncio.SubprocessProtocol):
             self.has_too_much_output = True
             self._ended.set()
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Remember that a pipe is closed."""
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remember that the program has exited, and that all pipes are closed."""
         del exc
-        self._open_pipes.discard(fd)
-        if not self._open_pipes:
-            self._closed.set()
+        self._closed.set()
 
     def process_exited(self) -> None:
         """Remember that the program has exited. Processes that it started may still run."""
