@@ -85,16 +85,13 @@ def _plan(tool: Tool, operation: Operation, tables: Mapping[str, EntityTable]) -
         lookups.append(Lookup(table.name, table, key))
     for argument, target in operation.find.items():
         name, _, alias = target.partition(" ")
+        loc: Loc = ("find", argument)
         if argument not in arguments:
-            problems.append(
-                (("find", argument, KEY), f"the tool has no argument {argument!r}{closest(argument, arguments)}")
-            )
+            problems.append(((*loc, KEY), f"the tool has no argument {argument!r}{closest(argument, arguments)}"))
         elif name not in tables:
-            problems.append((("find", argument), f"the toolkit has no entity {name!r}{closest(name, tables)}"))
+            problems.append((loc, f"the toolkit has no entity {name!r}{closest(name, tables)}"))
         elif alias and not _ALIAS.fullmatch(alias):
-            problems.append(
-                (("find", argument), f"the alias {alias!r} is not valid; use lowercase letters, digits, and _")
-            )
+            problems.append((loc, f"the alias {alias!r} is not valid; use lowercase letters, digits, and _"))
         else:
             # Other verbs than search execute the operation for each key of a list, so that there it is one key.
             is_list = "array" in types_of(arguments[argument]) and (argument != key or operation.verb == "search")

@@ -78,7 +78,7 @@ class World:
                 values = self._values(number)
                 content = execute(plan, database, arguments, values, lambda table: self._new_key(kit, table))
                 if plan.writes:
-                    self._synchronize(kit, plan.may_change)
+                    copy_shared_rows(self.plans, self._databases, kit, self._shared_with(kit, plan.may_change))
                 commit()
                 return content
             except CallError as failed:
@@ -102,7 +102,7 @@ class World:
             ]
             if not problems:
                 try:
-                    self._synchronize(kit, entities)
+                    copy_shared_rows(self.plans, self._databases, kit, self._shared_with(kit, entities))
                     commit()
                 except sqlite3.IntegrityError as error:
                     problems = [f"state_changes: {broken_rule(error)}"]
@@ -179,10 +179,6 @@ class World:
 
     def _new_key(self, kit: str, table: EntityTable) -> Any:
         return self._new_keys.key(kit, table, self._databases[kit])
-
-    def _synchronize(self, source: str, entities: Collection[str]) -> None:
-        """Give the other toolkits the rows of these entities if they share them with this one. Raise sqlite3.Error."""
-        copy_shared_rows(self.plans, self._databases, source, self._shared_with(source, entities))
 
 
 def beginning_of(resolved_case: ResolvedCase) -> WorldBeginning:

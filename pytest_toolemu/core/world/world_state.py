@@ -119,12 +119,24 @@ def recent_beginning(plans: Plans, rows: CaseRows) -> WorldBeginning:
 def copy_shared_rows(
     plans: Plans, databases: Mapping[str, Database], source: str, shared: Sequence[tuple[str, str]]
 ) -> None:
-    """Give other toolkits the rows of the entities that they share with the ``source``.
+    """Give other toolkits the rows of the entities that they share with the ``source``, in all fields that both have.
 
     Raise sqlite3.Error if a row breaks a rule of another toolkit.
     """
     for kit, name in shared:
-        _copy_rows(plans[source].tables[name], databases[source], plans[kit].tables[name], databases[kit])
+        origin, target, destination = plans[source].tables[name], plans[kit].tables[name], databases[kit]
+        stored = databases[source].execute(f"SELECT * FROM {quote(name)} ORDER BY rowid")
+        rows = {row[origin.key]: row for row in stored}
+        common = [field for field in origin.fields if field in target.fields and field != origin.key]
+        own = {row[target.key] for row in destination.execute(f"SELECT {quote(target.key)} FROM {quote(name)}")}
+        for key in own - rows.keys():
+            target.delete(destination, key)
+        for key, row in rows.items():
+            values = {field: row[field] for field in common}
+            if key in own:
+                target.update(destination, key, values)
+            else:
+                target.insert(destination, target.complete({target.key: key, **values}))
 
 
 def _fill(plan: ToolkitPlan, database: Database, rows: Mapping[str, Sequence[dict[str, Any]]]) -> None:
@@ -148,21 +160,6 @@ def _shared_entities(plans: Plans) -> SharedEntities:
         kit: [(other, name) for other in plans if other != kit for name in sorted(shared[kit] & shared[other])]
         for kit in plans
     }
-
-
-def _copy_rows(source: EntityTable, origin: Database, target: EntityTable, destination: Database) -> None:
-    """Make the rows of a shared entity equal in another toolkit, in all fields that both have."""
-    rows = {row[source.key]: row for row in origin.execute(f"SELECT * FROM {quote(source.name)} ORDER BY rowid")}
-    common = [field for field in source.fields if field in target.fields and field != source.key]
-    own = {row[target.key] for row in destination.execute(f"SELECT {quote(target.key)} FROM {quote(target.name)}")}
-    for key in own - rows.keys():
-        target.delete(destination, key)
-    for key, row in rows.items():
-        if key not in own:
-            values = {target.key: key, **{field: row[field] for field in common}}
-            target.insert(destination, target.complete(values))
-        else:
-            target.update(destination, key, {field: row[field] for field in common})
 
 
 Json = dict[str, Any]
