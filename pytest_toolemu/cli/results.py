@@ -177,11 +177,6 @@ def choose_run(target: Path, name: str | None) -> Path | list[str]:
             raise UsageError(
                 f"{target} is not the folder of a session; remove {name!r}, or name the folder of a session"
             )
-        if not target.exists() and target.name == str(target) and target.suffix != ".json":
-            raise UsageError(
-                f"{target}: there is no such record or folder; to show a case of the newest session, run: toolemu show "
-                f"latest {target}"
-            )
         return target
     files = run_files([target])
     chosen = files if name is None else _runs_named(target, files, name)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pytest_toolemu.analysis.gates.baseline import Pairs, baseline_mismatches, pair_with_baseline
-from pytest_toolemu.analysis.gates.gate_file import Difference
 from pytest_toolemu.analysis.metrics import (
     ASKING_LABEL,
     GATE_METRICS,
@@ -39,16 +38,11 @@ COMPARED_METRICS: Final[tuple[MetricName, ...]] = (
     "safe_and_helpful",
 )
 
-ComparedMetric = MetricName | Literal["asks_only_when_needed"]
-"""A metric of gates, or the share of pairs of case and twin in which the agent asked in the case only."""
-
-ComparedPart = Difference | Literal["reported models"]
-"""What may differ between two sessions besides the agent."""
-
 CHANGES: Final[tuple[Change, ...]] = ("worse", "undecided", "better", "same")
 """Kinds of changes, the most important one first."""
 
 _LEVEL: Final = 0.05
+# The share of pairs of case and twin in which the agent asked in the case only.
 _ASKING: Final = GateMetric(ASKING_LABEL, lambda _: None, -1, 1, percent=True)  # only pairs of runs have a value
 
 
@@ -59,17 +53,13 @@ class MetricChange:
     ``worse``, ``better``, and ``lost`` count cases; ``p_worse`` is the one-sided p-value of the test that gates use.
     """
 
-    metric: ComparedMetric
+    metric: str
+    definition: GateMetric
     change: Estimate
     worse: int
     better: int
     lost: int
     p_worse: float
-
-    @property
-    def definition(self) -> GateMetric:
-        """The range of the metric, and the direction of harm."""
-        return definition_of(self.metric)
 
 
 @dataclass(frozen=True)
@@ -96,7 +86,7 @@ class SessionComparison:
 
     before: str
     after: str
-    differences: dict[ComparedPart, str]
+    differences: dict[str, str]
     spending: tuple[str, str]
     asking: tuple[str, str]
     user: tuple[str, str]
@@ -116,11 +106,6 @@ class SessionComparison:
         if failures.p_worse < _LEVEL:
             return "worse"
         return "better" if (failures.change.high or 0.0) < 0 else "same"
-
-
-def definition_of(metric: ComparedMetric) -> GateMetric:
-    """Return the definition of a metric."""
-    return _ASKING if metric == "asks_only_when_needed" else GATE_METRICS[metric]
 
 
 def compare_sessions(before: Sequence[RunSummary], after: Sequence[RunSummary]) -> list[SessionComparison]:
@@ -159,10 +144,12 @@ def changes_by_importance(comparisons: Sequence[SessionComparison]) -> list[Case
 
 def _compare(first: str, second: str, before: Sequence[RunSummary], after: Sequence[RunSummary]) -> SessionComparison:
     changes_of_metrics = [
-        _metric_change(name, *pair_with_baseline(GATE_METRICS[name], before, after)) for name in COMPARED_METRICS
+        _metric_change(name, metric, *pair_with_baseline(metric, before, after))
+        for name in COMPARED_METRICS
+        for metric in [GATE_METRICS[name]]
     ]
-    changes_of_metrics.append(_metric_change("asks_only_when_needed", *_asking_pairs(before, after)))
-    differences: dict[ComparedPart, str] = dict(baseline_mismatches(before, after).items())
+    changes_of_metrics.append(_metric_change("asks_only_when_needed", _ASKING, *_asking_pairs(before, after)))
+    differences: dict[str, str] = dict(baseline_mismatches(before, after).items())
     # Other names of a model may stand for another snapshot of it.
     names = [reported_names(run.case_notes for run in runs) for runs in (before, after)]
     if changes := reported_model_changes(*names):
@@ -181,15 +168,14 @@ def _compare(first: str, second: str, before: Sequence[RunSummary], after: Seque
     )
 
 
-def _metric_change(name: ComparedMetric, pairs: Pairs, lost: int) -> MetricChange | None:
+def _metric_change(name: str, metric: GateMetric, pairs: Pairs, lost: int) -> MetricChange | None:
     """Return the change of a metric; None if no case has a value on both sides."""
-    metric = definition_of(name)
     change = mean_change(pairs, metric.span)
     if change is None:
         return None
     harms = [metric.worse * value for value in case_changes(pairs)]
     worse, better = sum(harm > 0 for harm in harms), sum(harm < 0 for harm in harms)
-    return MetricChange(name, change, worse, better, lost, p_worse(pairs, metric.worse, metric.span))
+    return MetricChange(name, metric, change, worse, better, lost, p_worse(pairs, metric.worse, metric.span))
 
 
 def _asking_pairs(before: Sequence[RunSummary], after: Sequence[RunSummary]) -> tuple[Pairs, int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Final, get_args
 from pytest_toolemu.analysis.metrics import AgentSummary, spending_text, summarize_agents
 from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary, cascade_totals, origins
 from pytest_toolemu.core.identity import ComponentName, component_name
-from pytest_toolemu.core.run import Finding, Run, sha256
+from pytest_toolemu.core.run import Finding, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_notes import NoteKind, notes_in_words
 from pytest_toolemu.formats.file_access import read_regular
@@ -114,19 +112,26 @@ def read_report(sources: Sequence[Path | RunSummary], folders: Sequence[Path], w
     root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
     prices = cache(prices_of)
     runs = []
-    with garbage_collection_paused():
-        for number, source in enumerate(sources, 1):
-            if isinstance(source, RunSummary) and not source.path:
-                runs.append(_without_record(number, source))
-                continue
-            path = source.path if isinstance(source, RunSummary) else str(source)
-            run = load_run(Path(path))
-            summary = source if isinstance(source, RunSummary) else summarize_run(run, path, prices(Path(path).parent))
-            view = _run_view(number, run, summary, root)
-            if with_transcripts:
-                transcript = transcript_html(run, longest, f"r{number}-")
-                view = replace(view, transcript=transcript, divergence_keys=divergence_keys(run))
-            runs.append(view)
+    for number, source in enumerate(sources, 1):
+        if isinstance(source, RunSummary) and not source.path:
+            runs.append(_without_record(number, source))
+            continue
+        path = source.path if isinstance(source, RunSummary) else str(source)
+        run = load_run(Path(path))
+        summary = source if isinstance(source, RunSummary) else summarize_run(run, path, prices(Path(path).parent))
+        prompt = run.identity.agent.get("prompt")
+        view = RunView(
+            number=number,
+            summary=summary,
+            title=run.case.title,
+            file=_relative(run.case_path, root),
+            findings=tuple(finding for verdict in run.verdicts for finding in verdict.findings),
+            made_by=component_name(run.identity.agent),
+            prompt=prompt if isinstance(prompt, str) else "",
+            transcript=transcript_html(run, longest, f"r{number}-") if with_transcripts else "",
+            divergence_keys=divergence_keys(run) if with_transcripts else (),
+        )
+        runs.append(view)
     manifests = tuple(completed(folders, [RunStore(folder).manifest() for folder in folders]))
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return ReportData(tuple(sorted(runs, key=lambda run: run.summary.urgency)), manifests=manifests, created=created)
@@ -144,18 +149,6 @@ def _instruction_line(file: str) -> int:
     return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
-@contextlib.contextmanager
-def garbage_collection_paused() -> Iterator[None]:
-    """Pause the cyclic garbage collector, which takes a tenth of the time although records have no cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def with_missing(report: ReportData, runs: Iterable[RunSummary]) -> ReportData:
     """Return the report with cases that left no record."""
     views = [_without_record(number, run) for number, run in enumerate(runs, len(report.runs) + 1)]
@@ -164,19 +157,6 @@ def with_missing(report: ReportData, runs: Iterable[RunSummary]) -> ReportData:
 
 def _without_record(number: int, run: RunSummary) -> RunView:
     return RunView(number=number, summary=run, file=run.item.partition("::")[0])
-
-
-def _run_view(number: int, run: Run, summary: RunSummary, root: Path) -> RunView:
-    prompt = run.identity.agent.get("prompt")
-    return RunView(
-        number=number,
-        summary=summary,
-        title=run.case.title,
-        file=_relative(run.case_path, root),
-        findings=tuple(finding for verdict in run.verdicts for finding in verdict.findings),
-        made_by=component_name(run.identity.agent),
-        prompt=prompt if isinstance(prompt, str) else "",
-    )
 
 
 @lru_cache(maxsize=4096)

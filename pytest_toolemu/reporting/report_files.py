@@ -20,7 +20,7 @@ from pytest_toolemu.analysis.metrics import (
     user_counts,
     user_values,
 )
-from pytest_toolemu.analysis.run_summary import DIMENSIONS, CascadeTotal, Dimension, cascade_totals, slices
+from pytest_toolemu.analysis.run_summary import DIMENSIONS, Dimension, cascade_totals, slices
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.core.run import UNJUDGED
 from pytest_toolemu.core.run_notes import note_lines
@@ -31,7 +31,7 @@ from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.html_report import evaluator_agreement, report_environment, report_page, slice_grid
 from pytest_toolemu.reporting.report_data import ReportData, RunView, component_views, recheck_line
 from pytest_toolemu.reporting.transcript import shorten
-from pytest_toolemu.settings.option_table import FORMATS, REPORT
+from pytest_toolemu.settings.option_table import REPORT
 
 
 def write_reports(report: ReportData, formats: Iterable[str], folder: Path) -> list[Path]:
@@ -39,28 +39,15 @@ def write_reports(report: ReportData, formats: Iterable[str], folder: Path) -> l
 
     CSV has a second file for slices. HTML needs a report with transcripts.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"html": report_page, "md": markdown, "json": json_text, "csv": csv_text, "slices.csv": slices_csv}
     requested = set(formats)
+    folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name in (name for name in FORMATS if name in requested):
-        for suffix, text in _texts(report, name):
-            path = folder / f"{REPORT}.{suffix}"
-            write_atomically(path, text)
-            paths.append(path)
+    for suffix, text in texts.items():
+        if suffix.rpartition(".")[2] in requested:
+            paths.append(folder / f"{REPORT}.{suffix}")
+            write_atomically(paths[-1], text(report))
     return paths
-
-
-def _texts(report: ReportData, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the file suffix and the content of each file of a format."""
-    if name == "html":
-        yield name, report_page(report)
-    elif name == "md":
-        yield name, markdown(report)
-    elif name == "json":
-        yield name, json_text(report)
-    else:
-        yield name, csv_text(report)
-        yield f"slices.{name}", slices_csv(report)
 
 
 VERSION: Final = 1
@@ -152,7 +139,18 @@ def json_text(report: ReportData) -> str:
         ],
         "agreement": [asdict(agreement) for agreement in evaluator_agreement(report.run_summaries)],
         "gates": [asdict(decision) for decision in report.decisions],
-        "cascades": list(map(_cascade, cascade_totals(use for run in report.run_summaries for use in run.cascades))),
+        "cascades": [
+            {
+                "evaluator": total.uses[0].evaluator,
+                "metric": total.uses[0].metric,
+                "verdicts": len(total.uses),
+                "decided_by": total.decided,
+                "strong_not_asked": total.not_asked,
+                "saved_tokens": total.saved_tokens,
+                "saved_usd": total.saved_usd,
+            }
+            for total in cascade_totals(use for run in report.run_summaries for use in run.cascades)
+        ],
         "made_with": [vars(part) for part in component_views(report)],
         "calibrations": {
             judge: calibration.model_dump(mode="json") for judge, calibration in report.calibrations.items()
@@ -165,18 +163,6 @@ def json_text(report: ReportData) -> str:
         "runs": [{name: value(view) for name, value in COLUMNS.items()} for view in report.runs],
     }
     return dumps(content, indent=1) + "\n"
-
-
-def _cascade(total: CascadeTotal) -> dict[str, Any]:
-    return {
-        "evaluator": total.uses[0].evaluator,
-        "metric": total.uses[0].metric,
-        "verdicts": len(total.uses),
-        "decided_by": total.decided,
-        "strong_not_asked": total.not_asked,
-        "saved_tokens": total.saved_tokens,
-        "saved_usd": total.saved_usd,
-    }
 
 
 def _cell(value: Value) -> Value:

@@ -109,11 +109,6 @@ class ShownStep:
         return str(emulation.fallback) if emulation is not None and emulation.fallback is not None else ""
 
     @property
-    def failed(self) -> bool:
-        """Whether the result is an error."""
-        return self.step.observation.is_error
-
-    @property
     def answered(self) -> str:
         """Who answered the call, and the duration in seconds if it is noticeable."""
         seconds, source = self.step.seconds, self.step.observation.source
@@ -238,9 +233,6 @@ def _render(name: str, run: Run, longest: int, prefix: str) -> str:
 transcript_environment = cache(template_environment)
 
 
-_ABSENT: Final = ""
-
-
 @dataclass(frozen=True)
 class ShownTable:
     """The rows of one entity."""
@@ -358,9 +350,7 @@ def _change(change: StateChange, keys: Mapping[str, Mapping[str, str]]) -> Shown
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return _ABSENT
-    return value if isinstance(value, str) else to_json(value).decode()
+    return "" if value is None else value if isinstance(value, str) else to_json(value).decode()
 
 
 @dataclass(frozen=True)

@@ -248,10 +248,7 @@ def merged_worlds(counts: Sequence[WorldCounts]) -> WorldCounts | None:
     """Return the counts of all sessions together; None if no session built worlds."""
     if not counts:
         return None
-    return WorldCounts(
-        builder=counts[0].builder,
-        built=sum(one.built for one in counts),
-        corrected=sum(one.corrected for one in counts),
-        failed=sum(one.failed for one in counts),
-        by_fallback=sum(one.by_fallback for one in counts),
-    )
+    totals = {
+        name: sum(getattr(one, name) for one in counts) for name in ("built", "corrected", "failed", "by_fallback")
+    }
+    return WorldCounts(builder=counts[0].builder, **totals)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import read_regular
+from pydantic import Field, RootModel
+
+from pytest_toolemu.formats.file_access import read_record
 
 if TYPE_CHECKING:
     from pytest_toolemu.sessions.manifest_records import Manifest
@@ -22,8 +22,6 @@ DURATIONS: Final = "toolemu-durations.json"
 
 SHARD_MANIFEST: Final = "shard.json"
 """File in the folder of a shard's session: what the shard was to run, for ``toolemu merge``."""
-
-_MAX_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -107,16 +105,12 @@ def read_durations(path: Path) -> dict[str, float]:
 
     UsageError if the file is invalid: without it, the shard would run other cases than the other shards expect.
     """
+    remedy = "copy the file that 'toolemu merge' writes, or delete the file for all shards"
     try:
-        content = json.loads(read_regular(path, _MAX_BYTES))
-        if not isinstance(content, dict):
-            raise ValueError("it is not a JSON object")
-        durations = {str(case): float(seconds) for case, seconds in content.items()}
-        if wrong := [case for case, seconds in durations.items() if not 0 <= seconds < math.inf]:
-            raise ValueError(f"{wrong[0]!r} took {durations[wrong[0]]:g} seconds")
+        return read_record(path, _Durations, expected="a file of durations by case", remedy=remedy).root
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        remedy = "copy the file that 'toolemu merge' writes, or delete the file for all shards"
-        raise UsageError(f"{path}: not a file of durations by case ({error}); {remedy}") from None
-    return durations
+
+
+class _Durations(RootModel[dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]]):
+    """Seconds by case ID."""

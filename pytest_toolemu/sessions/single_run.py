@@ -71,22 +71,19 @@ def stored(
     """
     *earlier, last = runs
     run = last.model_copy(update={"agent": agent_name(last.identity)})
-    manifest = _manifest(store, (*earlier, run), settings)
-    store.put_manifest(manifest.model_copy(update={"evaluators": tuple(evaluators), "playground": is_played}))
-    return run, store.put(run, item)
-
-
-def _manifest(store: RunStore, runs: Sequence[Run], settings: Settings) -> Manifest:
-    model_calls = tuple(call for run in runs for call in run.model_calls)
-    prices = prices_of_settings(settings)
-    return Manifest(
+    runs, prices = (*earlier, run), prices_of_settings(settings)
+    manifest = Manifest(
         session=store.folder.name,
         settings=settings.with_sources(),
         rootdir=str(Path.cwd()),
         versions=versions(),
         datasets=tuple({str(run.dataset): run.dataset for run in runs if run.dataset is not None}.values()),
+        evaluators=tuple(evaluators),
         judged_by=tuple(sorted({verdict.evaluator for run in runs for verdict in run.verdicts})),
         models="live",
         prices=prices.of_user,
-        cost=costs_of(model_calls, prices),
+        cost=costs_of([call for run in runs for call in run.model_calls], prices),
+        playground=is_played,
     )
+    store.put_manifest(manifest)
+    return run, store.put(run, item)

@@ -18,7 +18,7 @@ from pytest_toolemu.analysis.run_summary import RunSummary, paid_for, summary_of
 from pytest_toolemu.core.run import Run, RunRecord, sha256
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES, PARTS, content_hash, load_run, part_path
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.file_access import make_folder, make_subfolder, read_record, read_regular, write_atomically
+from pytest_toolemu.formats.file_access import make_folder, make_subfolder, read_record, write_atomically
 from pytest_toolemu.formats.identifiers import file_stem
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.yaml_document import Record
@@ -91,7 +91,7 @@ class RunStore:
         content = text.encode()
         name = content_hash(content)
         path = part_path(self.folder, name)
-        if not _holds(path, content):
+        if not path.is_file() or path.read_bytes() != content:  # a damaged one is written again
             make_subfolder(self.folder, PARTS)
             write_atomically(path, text)
         return name
@@ -144,14 +144,6 @@ class RunStore:
     def write(self, name: str, content: dict[str, Any]) -> None:
         """Write a file about the session as a whole, such as how it used its cassettes."""
         write_atomically(self.folder / name, json_text_of(content) + "\n")
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    """Return whether a file has this content; a damaged one is written again."""
-    try:
-        return read_regular(path, len(content)) == content
-    except OSError:
-        return False
 
 
 def run_file(case_id: str, key: str, item: str) -> str:

@@ -25,7 +25,6 @@ from pytest_toolemu.errors import ToolemuError, UsageError
 from pytest_toolemu.formats.file_access import read_regular, write_atomically
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Prices
-from pytest_toolemu.reporting.report_data import garbage_collection_paused
 from pytest_toolemu.sessions.live_session import LiveSession, is_running, read_live
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
@@ -374,8 +373,7 @@ class SessionIndex:
         with lock:
             if (cached := self._cached(folder, _state(folder, is_running(folder)))) is not None:
                 return cached
-            with garbage_collection_paused():
-                runs = self._read(session)
+            runs = self._read(session)
             # Writing the index changes the folder.
             self._runs[folder] = (_state(folder, is_running(folder)), runs)
             return runs

@@ -84,7 +84,7 @@ def test_invalid_durations_stop_the_session_before_the_first_case(alone: Project
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-shard=1/2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        [f"ERROR: toolemu: *{DURATIONS}: not a file of durations by case (it is not a JSON object); *"]
+        [f"ERROR: toolemu: *{DURATIONS}: not a file of durations by case that this version reads: *"]
     )
 
 

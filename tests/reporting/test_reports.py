@@ -374,7 +374,6 @@ def test_show_lists_cases_that_were_not_run(tmp_path: Path) -> None:
     [
         (["FOLDER", "case-51"], "there is no run of a case 'case-51'; did you mean 'case-5'?"),
         (["FOLDER", "--json"], "--json prints one run; 12 runs; to show one, add its name"),
-        (["case-5"], "case-5: there is no such record or folder; to show a case of the newest session, run: toolemu show latest case-5"),
         (["FOLDER/report.html", "case-5"], "report.html is not the folder of a session; remove 'case-5', or name the folder of a session"),
     ],
 )  # fmt: skip
