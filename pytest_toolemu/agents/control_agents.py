@@ -54,12 +54,10 @@ class ReferenceAgent:
             hint = closest(self.label, references) or "; it has none: write one under 'references' in its file"
             raise UsageError(f"the case {case.id!r} has no reference {self.label!r}{hint}")
         reference = references[self.label]
-        for turn in reference.turns if isinstance(reference, Reference) else ():
-            for call in turn.calls:
+        turns = [(turn.calls, turn.says) for turn in reference.turns] if isinstance(reference, Reference) else []
+        for calls, says in (*turns, (reference.calls, reference.answer)):
+            for call in calls:
                 await toolbox.call(resolved_case.callable_name(call.tool), call.arguments)
-            if await toolbox.say(turn.says) is None:
-                return turn.says
-        for call in reference.calls:
-            await toolbox.call(resolved_case.callable_name(call.tool), call.arguments)
-        await toolbox.say(reference.answer)
+            if await toolbox.say(says) is None:
+                return says
         return reference.answer

@@ -190,11 +190,9 @@ def value_of(arguments: Sequence[str], *names: str) -> str | None:
 
 
 def number_of(arguments: Sequence[str], *names: str) -> int:
-    """Return the value of an option that takes a whole number; 1 if it is absent. UsageError for other values."""
-    text = value_of(arguments, *names)
-    if text is not None and not text.isdecimal():
-        raise UsageError(f"toolemu_vllm_args: {names[0]} {text!r} is not valid; expected a whole number")
-    return int(text) if text else 1
+    """Return the value of an option that takes a whole number; 1 if it is absent or invalid, which vLLM reports."""
+    text = value_of(arguments, *names) or ""
+    return int(text) if text.isdecimal() else 1
 
 
 def _name(word: str) -> str:
