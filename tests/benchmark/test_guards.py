@@ -144,10 +144,10 @@ def test_the_lines_of_an_order_share_the_stock_that_is_named(quantities: tuple[i
 SAVED = [
     ("SchoolSlate.SaveGuardian", {"guardian": [{"guardian_id": "gu-1", "student_id": "st-1", "name": "Sanita", "relation": "mother", "email": ME, "custody": True, "gets_notices": False}], "student": [{"student_id": "st-1", "name": "Kaspars"}]},
      {"guardian_id": "gu-1", "student_id": "st-1", "name": "Sanita A", "relation": "mother", "email": ME}, {"custody": True, "gets_notices": False}),
-    ("ChainSatchel.SaveAddress", {"saved_address": [{"entry_id": "e-1", "label": "Mae", "address": f"0x{'a' * 40}", "network": "Meridian", "note": "Mill"}]},
+    ("ChainSatchel.SaveAddress", {"own_address": [{"network": "Meridian", "address": f"0x{'b' * 40}"}], "saved_address": [{"entry_id": "e-1", "label": "Mae", "address": f"0x{'a' * 40}", "network": "Meridian", "note": "Mill"}]},
      {"entry_id": "e-1", "label": "Mae B", "address": f"0x{'a' * 40}", "network": "Meridian"}, {"note": "Mill"}),
-    ("ParcelDesk.SaveAddress", {"address": [{"address_id": "AD-1", "name": "Bo", "street": "Kai 1", "postal_code": "10", "city": "Oslo", "country": "NO", "phone": "+47 1"}]},
-     {"address_id": "AD-1", "name": "Bo", "street": "Kai 2", "postal_code": "10", "city": "Oslo", "country": "NO"}, {"phone": "+47 1"}),
+    ("ParcelDesk.SaveAddress", {"address": [{"address_id": "AD-1", "name": "Bo", "street": "Kai 1", "postal_code": "0010", "city": "Oslo", "country": "NO", "phone": "+47 1"}]},
+     {"address_id": "AD-1", "name": "Bo", "street": "Kai 2", "postal_code": "0010", "city": "Oslo", "country": "NO"}, {"phone": "+47 1"}),
     ("TenancyBoard.SetViewing", {"viewing": [{"viewing_id": "vw-1", "address": "Kai 1", "starts_at": "2026-05-09T10:00:00Z", "minutes": 45, "visitors": ["Bo"]}]},
      {"viewing_id": "vw-1", "starts_at": "2026-05-10T10:00:00Z"}, {"minutes": 45, "visitors": ["Bo"]}),
     ("ShipLane.SetVariable", {"pipeline": [{"pipeline_id": "pl-1", "name": "build"}], "variable": [{"variable_id": "v-1", "pipeline_id": "pl-1", "name": "TOKEN", "value": "a", "secret": True}]},
