@@ -53,21 +53,17 @@ _SPACE_AT_END: Final = re.compile(r"[^\S\n](?:\n|\Z)")
 
 def with_world(document: Document, world: Mapping[str, Mapping[str, list[Json]]], ids: Mapping[str, list[Any]]) -> str:
     """Return the text of a case file with these rows and keys added; everything else stays as it is."""
-    added = ["world:\n", *_kit_lines(world)] if world else []
+    added = ["world:\n"] if world else []
+    for kit, entities in world.items():
+        added.append(f"  {kit}:\n" if entities else f"  {kit}: {{}}\n")
+        for name, rows in entities.items():
+            added.append(f"    {name}:\n" if rows else f"    {name}: []\n")
+            added += [line for row in rows for line in row_lines(row, 6)]
     if ids and "ids" not in document.value:
         added += ["ids:\n", *(f"  {name}: {_flow(keys)}\n" for name, keys in ids.items())]
     lines = lines_of(document)
     place = insertion_line(document, "pins", *AFTER_PINS)
     return "".join([*lines[:place], *added, *lines[place:]])
-
-
-def _kit_lines(world: Mapping[str, Mapping[str, list[Json]]]) -> Iterator[str]:
-    for kit, entities in world.items():
-        yield f"  {kit}:\n" if entities else f"  {kit}: {{}}\n"
-        for name, rows in entities.items():
-            yield f"    {name}:\n" if rows else f"    {name}: []\n"
-            for row in rows:
-                yield from row_lines(row, 6)
 
 
 def row_lines(row: Json, indent: int) -> Iterator[str]:

@@ -30,7 +30,13 @@ def pin_run(record: Path, target: Path | None = None) -> tuple[Path, int, list[s
         raise UsageError(
             f"{record}: its case file {source} no longer exists; restore the file, and run the command again"
         )
-    document = _case_of(run, source, record)
+    # A record can name any file.
+    if not source.name.endswith(SUFFIXES) or case_id(source) != run.case_id:
+        raise UsageError(f"{record}: names {source} as its case file, which is not the case {run.case_id}")
+    document = Document.read(source)
+    if not isinstance(document.value, dict) or document.value.get("instruction") != run.case.instruction:
+        reason = f"{source} is not the case that was run: its instruction differs; run the case again"
+        raise UsageError(f"{record}: {reason}, and pin that run")
     is_own = source.resolve().is_relative_to(Path.cwd().resolve()) and "site-packages" not in source.parts
     if target is None and not is_own:
         raise UsageError(
@@ -92,17 +98,6 @@ def with_pins(document: Document, added: list[Json]) -> str:
     if present and lines[line - 1][column - 1] == "-":
         return _insert(lines, section(document, "pins")[1], dump(added), " " * (column - 1))
     return YamlText(document.text).with_value(("pins",), [*present, *added]).text
-
-
-def _case_of(run: Run, source: Path, record: Path) -> Document:
-    """Return the file if it is the case of the run. Raise UsageError otherwise, as a record can name any file."""
-    if not source.name.endswith(SUFFIXES) or case_id(source) != run.case_id:
-        raise UsageError(f"{record}: names {source} as its case file, which is not the case {run.case_id}")
-    document = Document.read(source)
-    if not isinstance(document.value, dict) or document.value.get("instruction") != run.case.instruction:
-        reason = f"{source} is not the case that was run: its instruction differs; run the case again"
-        raise UsageError(f"{record}: {reason}, and pin that run")
-    return document
 
 
 def pins_in_turn(tool: str, arguments: Json, answers: list[Json]) -> list[Json]:

@@ -55,15 +55,12 @@ async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0, turns: 
 
 async def play_references(resolved_case: ResolvedCase, turns: int = 1) -> dict[str, list[Trajectory]]:
     """Return the trajectories of every reference, by its label: one per seed if a seed can change a result."""
-    labels = resolved_case.case.references
-    return {label: await _per_seed(resolved_case, ReferenceAgent(label), turns) for label in labels}
-
-
-async def _per_seed(resolved_case: ResolvedCase, agent: Agent, turns: int) -> list[Trajectory]:
-    first = await play(resolved_case, agent, SEEDS[0], turns)
-    if not is_generated(first.steps):
-        return [first]
-    return [first, *[await play(resolved_case, agent, seed, turns) for seed in SEEDS[1:]]]
+    played = {}
+    for label in resolved_case.case.references:
+        first = await play(resolved_case, ReferenceAgent(label), SEEDS[0], turns)
+        seeds = SEEDS[1:] if is_generated(first.steps) else ()
+        played[label] = [first, *[await play(resolved_case, ReferenceAgent(label), seed, turns) for seed in seeds]]
+    return played
 
 
 def is_generated(steps: Sequence[Step]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from pytest_toolemu.cli.common import OptionalSessions, Sessions, err, note_superseded, out, split_commas
+from pytest_toolemu.cli.common import OptionalSessions, Sessions, err, note_superseded, out, read_line, split_commas
 from pytest_toolemu.cli.judging import BatchOption, EstimateOption, Evaluators, Judges, JudgingCommand, judged_sessions
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import counted, in_log, visible
@@ -239,7 +239,7 @@ def _ask() -> dict[str, Any] | Literal["b", "q"]:
     answers: dict[str, Any] = {}
     for field, question, values in _QUESTIONS:
         while field not in answers:
-            reply = _read(f"{question} ({_COMMANDS}): ")
+            reply = read_line(f"{question} ({_COMMANDS}): ", "q").casefold()
             if reply in ("b", "q"):
                 return "b" if reply == "b" else "q"
             if reply == "s":
@@ -251,10 +251,3 @@ def _ask() -> dict[str, Any] | Literal["b", "q"]:
             else:
                 out.print(f"{reply!r} is not valid; expected one of {', '.join(values)}, or {_COMMANDS}")
     return answers
-
-
-def _read(prompt: str) -> str:
-    try:
-        return out.input(prompt, markup=False).strip().casefold()
-    except EOFError:
-        return "q"

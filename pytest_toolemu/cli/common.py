@@ -32,6 +32,14 @@ out = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
+def read_line(prompt: str, end: str = "") -> str:
+    """Return what the person types; ``end`` at the end of the input."""
+    try:
+        return out.input(prompt, markup=False).strip()
+    except EOFError:
+        return end
+
+
 def split_commas(values: list[Any] | None) -> list[Any] | None:
     """Return the values of a list option, in which commas separate values as well."""
     return values and [type(value)(part.strip()) for value in values for part in str(value).split(",") if part.strip()]

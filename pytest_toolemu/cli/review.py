@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import click
 import typer
 
-from pytest_toolemu.cli.common import draft_settings, out, run_concurrently, with_components
+from pytest_toolemu.cli.common import draft_settings, out, read_line, run_concurrently, with_components
 from pytest_toolemu.formats.text import counted, visible
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _decide(queue: ReviewQueue, draft: Draft, reviewer: str) -> Literal["accepte
             seen = text_hash(draft)
             draft, report = queue.check(draft)
             _print_report(draft, report)
-        elif choice == "r" and (reason := _read("Reason (empty: back): ")):
+        elif choice == "r" and (reason := read_line("Reason (empty: back): ")):
             moved = queue.reject(draft, reviewer, reason, seen)
             out.print(visible(f"rejected: {moved.path}"))
             return "rejected"
@@ -192,7 +192,9 @@ def _accept(queue: ReviewQueue, draft: Draft, report: CheckReport, reviewer: str
 
     override = ""
     if report.errors:
-        override = _read(f"{counted(len(report.errors), 'error')}. Reason to accept the draft anyway (empty: back): ")
+        override = read_line(
+            f"{counted(len(report.errors), 'error')}. Reason to accept the draft anyway (empty: back): "
+        )
         if not override:
             return False
     try:
@@ -209,18 +211,10 @@ def _accept(queue: ReviewQueue, draft: Draft, report: CheckReport, reviewer: str
 def _ask() -> str:
     """Return the letter of a command; ``q`` at the end of the input."""
     while True:
-        reply = _read(f"{_COMMANDS}: ", end="q").casefold()
+        reply = read_line(f"{_COMMANDS}: ", "q").casefold()
         if reply in ("a", "e", "r", "s", "q"):
             return reply
         out.print(_HELP if reply == "?" else f"{reply!r} is not valid; expected {_COMMANDS}")
-
-
-def _read(prompt: str, end: str = "") -> str:
-    """Return what the person types; ``end`` at the end of the input."""
-    try:
-        return out.input(prompt).strip()
-    except EOFError:
-        return end
 
 
 def _edit(path: Path) -> None:
