@@ -65,7 +65,9 @@ class ServiceAgent:
             values = case_values(task, toolbox, url, session)
             conversation = _CONVERSATIONS[self.file.kind](self, values, toolbox)
             answer = await self._answer(conversation, task)
-            while conversation.continues and (reply := await toolbox.say(answer)) is not None:
+            # Only a service with JSON of its own may be unable to continue a conversation.
+            continues = self.file.kind != "url" or self.file.keeps_session
+            while continues and (reply := await toolbox.say(answer)) is not None:
                 answer = await self._answer(conversation, reply)
         return answer
 
@@ -112,11 +114,6 @@ class ServiceConversation:
     _state: dict[str, Any] = field(default_factory=dict)
     """What a later message repeats, so that the service continues the conversation."""
 
-    @property
-    def continues(self) -> bool:
-        """Whether the agent can act on a reply of the user."""
-        return True
-
     async def answer_to(self, message: str) -> str:
         """Return what the agent says to the task, or to a reply. AgentProgramError if it says nothing usable."""
         raise NotImplementedError
@@ -138,11 +135,6 @@ class ServiceConversation:
 
 class ChatConversation(ServiceConversation):
     """The service's own JSON."""
-
-    @property
-    def continues(self) -> bool:
-        """Whether the service keeps the conversation of a session."""
-        return self.agent.file.keeps_session
 
     async def answer_to(self, message: str) -> str:
         """Send the body of the file with the message as its task, and read the answer at its path."""
