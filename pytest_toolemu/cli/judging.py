@@ -377,7 +377,10 @@ def _print_results(results: list[_JudgedRun], current_cases: CurrentCases | None
     counts = sorted(Counter(run.outcome for run in results).items())
     out.print(f"{counted(len(results), 'run')}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts))
     if current_cases is not None:
-        out.print(_recheck_line(current_cases, results))
+        changed = sorted({run.case_id for run in results if run.checks_changed})
+        names = f": {', '.join(changed)}" if changed else ""
+        count = f"{len(changed)} of {counted(len(current_cases.cases), 'case')}"
+        out.print(f"{current_cases.name}: the checks have changed since the run in {count}{names}")
     for cascade in cascade_totals(use for run in results for use in run.cascades):
         out.print(in_log(cascade.line))
     for line in note_lines((run.case_id, run.notes) for run in results):
@@ -403,18 +406,6 @@ def _current_cases(cases: Path, paths: list[Path], settings: Settings) -> Curren
     if settings.checks == "off":
         raise UsageError(f"--cases={cases} replaces checks, but TOOLEMU_CHECKS=off ignores them; remove one of them")
     return CurrentCases.read(cases, find([cases]).cases, [path.stem.rpartition("--")[0] for path in paths])
-
-
-def _recheck_line(current_cases: CurrentCases, results: list[_JudgedRun]) -> str:
-    """Return which checks were applied, and the cases whose checks have changed since the run."""
-    changed = sorted({run.case_id for run in results if run.checks_changed})
-    listed = ", ".join(changed[:_NAMES_LISTED]) + (", ..." if len(changed) > _NAMES_LISTED else "")
-    count = f"{len(changed)} of {counted(len(current_cases.cases), 'case')}"
-    names = f": {listed}" if changed else ""
-    return f"{current_cases.name}: the checks have changed since the run in {count}{names}"
-
-
-_NAMES_LISTED: Final = 10
 
 
 @dataclass(frozen=True)

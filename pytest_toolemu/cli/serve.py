@@ -20,9 +20,9 @@ from pytest_toolemu.agents.mcp import served
 from pytest_toolemu.cli.common import err, out
 from pytest_toolemu.cli.judging import Evaluators
 from pytest_toolemu.core.engine import Limits, RunSpec, run_case
-from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run_notes import note_lines, notes_of
 from pytest_toolemu.core.world.built_world import per_call
+from pytest_toolemu.emulators.layers import WrapperEmulator
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import counted, truncated, visible
 from pytest_toolemu.sessions import session_id
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.case import ResolvedCase
     from pytest_toolemu.core.engine import RunSpec
     from pytest_toolemu.core.run import Call, Observation, Run, Trajectory
-    from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
+    from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
     from pytest_toolemu.settings.option_table import Settings
 
 
@@ -238,24 +238,18 @@ class AttendedAgent:
         return self.ask_answer()
 
 
-class ShownEmulator:
+@dataclass(frozen=True)
+class ShownEmulator(WrapperEmulator):
     """Shows each call and its result while the case runs."""
 
-    def __init__(self, emulator: Emulator, show: Show) -> None:
-        self._emulator = emulator
-        self._show = show
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The identity of the emulator that answers."""
-        return identity_of(self._emulator)
+    show: Show
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the observation of the emulator that answers."""
         arguments = json.dumps(call.arguments, ensure_ascii=False)
-        self._show(_line(f"{call.index + 1}. {call.tool or call.name} {arguments}"))
-        observation = await self._emulator(call, trajectory)
-        self._show(_line(observation.text, indent=3))
+        self.show(_line(f"{call.index + 1}. {call.tool or call.name} {arguments}"))
+        observation = await self.next(call, trajectory)
+        self.show(_line(observation.text, indent=3))
         return observation
 
 

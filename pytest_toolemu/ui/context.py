@@ -220,8 +220,3 @@ def static_file(request: Request) -> Response:
     is_current = asset_url(name).endswith(f"?v={request.query_params.get('v')}")
     headers = {"cache-control": "private, max-age=31536000, immutable" if is_current else "no-cache"}
     return Response(static_files()[name], media_type=_TYPES.get(Path(name).suffix, "text/plain"), headers=headers)
-
-
-_KEPT: Final = 8
-
-Sample = list[tuple[Path, str]]

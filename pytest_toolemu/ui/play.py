@@ -81,11 +81,6 @@ class PlaySetup:
             content.get("stops") is True,
         )
 
-    @property
-    def has_person(self) -> bool:
-        """Whether a person plays a part."""
-        return PERSON in (self.agent, self.emulator, self.user)
-
     def settings(self) -> Settings:
         """Return the settings: those of the form, then ``TOOLEMU_*`` variables, then the defaults. Raise UsageError."""
         load_env(Path(".env"))
@@ -258,16 +253,20 @@ def _cost_text(play: Play, calls: Sequence[ModelCall]) -> str:
     return ", ".join([*texts, *repeated] if paid else repeated)
 
 
-@dataclass(frozen=True)
-class PersonAgent:
-    """Does what a person decides. In a fork, it first repeats what the person did before."""
-
-    play: Play
+class Person:
+    """A part that a person plays."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The kind only: records do not name people."""
+        """The kind only: records do not name people, or what they were suggested."""
         return {"kind": PERSON}
+
+
+@dataclass(frozen=True)
+class PersonAgent(Person):
+    """Does what a person decides. In a fork, it first repeats what the person did before."""
+
+    play: Play
 
     async def __call__(self, _: Task, toolbox: Toolbox) -> str:
         """Return the person's answer."""
@@ -288,16 +287,11 @@ class PersonAgent:
 
 
 @dataclass(frozen=True)
-class PersonEmulator:
+class PersonEmulator(Person):
     """Asks a person for each result, and suggests what ``next`` answers. An unchanged suggestion keeps its source."""
 
     next: Emulator
     play: Play
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The kind only; what the person was suggested is no part of it."""
-        return {"kind": PERSON}
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the suggestion, or the result that the person wrote. An error of the person changes no rows."""
@@ -316,15 +310,10 @@ class PersonEmulator:
 
 
 @dataclass(frozen=True)
-class PersonUser:
+class PersonUser(Person):
     """Asks a person for each reply to the agent. In a fork, it first repeats earlier replies."""
 
     play: Play
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The kind only: records do not name people."""
-        return {"kind": PERSON}
 
     async def __call__(self, _: Trajectory) -> UserReply:
         """Return the reply."""
