@@ -67,15 +67,8 @@ class Provider:
         """Return no quotas."""
         return None, None
 
-    async def served(self) -> list[str]:
-        """Do nothing; this is not used."""
-        return []
-
-    async def confirm(self, name: str) -> None:
-        """Do nothing; this is not used."""
-
-    async def probe(self) -> None:
-        """Accept every route."""
+    async def preflight(self) -> None:
+        """Do nothing: the model is always available."""
 
     async def aclose(self) -> None:
         """Close nothing."""
