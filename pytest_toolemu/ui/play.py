@@ -393,17 +393,12 @@ def take_back(world: World | None) -> None:
             )
             for change in reversed(changes)
         )
-        _edit(world, undone)
+        repeat(world, undone)
         world.take_changes()
 
 
-def repeat(world: World | None, changes: Iterable[StateChange]) -> None:
+def repeat(world: World, changes: Iterable[StateChange]) -> None:
     """Change the rows as a call of an earlier run did. Raise WorldError if they do not fit."""
-    if world is not None:
-        _edit(world, changes)
-
-
-def _edit(world: World, changes: Iterable[StateChange]) -> None:
     for kit, of_kit in groupby(changes, lambda change: change.entity.partition(".")[0]):
         if problems := world.edit(kit, list(map(_edit_of, of_kit))):
             raise WorldError(f"the rows of {kit} cannot be changed as in the other play: {'; '.join(problems)}")
@@ -456,7 +451,8 @@ class ForkedEmulator(WrapperEmulator):
     async def _repeated(self, step: Step, call: Call, trajectory: Trajectory) -> Observation:
         if step.observation.source in _COMPUTED:
             return await self.repeating(call, trajectory)
-        repeat(trajectory.world, step.changes)
+        if trajectory.world is not None:
+            repeat(trajectory.world, step.changes)
         return step.observation
 
 
