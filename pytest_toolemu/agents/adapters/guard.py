@@ -68,9 +68,10 @@ def _pydantic_ai(toolset: Any, name: str, _: Any, __: Any, tool: Any) -> None:
 
 def _openai_agents(tools: list[Any]) -> None:
     for tool in tools:
-        is_agent = getattr(tool, "_is_agent_tool", False)  # the tools of that agent are checked when it runs
+        # The tools of an agent that serves as a tool are checked when it runs, and calls over MCP in their session.
+        is_elsewhere = getattr(tool, "_is_agent_tool", False) or getattr(tool, "_mcp_tool_binding", None)
         functions = (getattr(tool, "on_invoke_tool", None), getattr(tool, "__wrapped__", None))
-        if not is_agent and not _is_emulated(*functions):
+        if not is_elsewhere and not _is_emulated(*functions):
             _refuse(tool.name, "the OpenAI Agents SDK", "openai_agents")
 
 
