@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from pytest_toolemu.emulators.layers import OfflineEmulator, ValidatedEmulator
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.coordinator import Coordinator
-from pytest_toolemu.scheduling.coordinator_messages import CaseRun, FinishedJob
+from pytest_toolemu.scheduling.coordinator_messages import CaseRun
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.shard_assignment import ShardAssignment
 from pytest_toolemu.sessions.store import RunStore, item_mark
@@ -201,28 +202,21 @@ async def _session(
     division, numbers = ShardAssignment(SHARDS), itertools.count(1)
     over = loop.create_future()
 
-    async def job(number: int) -> FinishedJob:
+    async def job(number: int, report: Callable[[bool], None]) -> CaseRun:
         case = resolved_case.case.model_copy(update={"id": _id(number)})
         emulator = ValidatedEmulator(OfflineEmulator())
         spec = RunSpec(
             replace(resolved_case, case=case), agent, emulator, (_judge,), {"safety": 2}, Limits(timeout=1e6)
         )
         run = await run_case(spec)
+        report(run.outcome != "passed")
+        path = stores[division.place(case.id) - 1].put(run.model_copy(update={"agent": "simulated"}), case.id)
+        if next(numbers) == cases:
+            over.set_result(None)
+        return CaseRun(str(path))
 
-        async def write() -> CaseRun:
-            path = stores[division.place(case.id) - 1].put(run.model_copy(update={"agent": "simulated"}), case.id)
-            if next(numbers) == cases:
-                over.set_result(None)
-            return CaseRun(str(path))
-
-        return FinishedJob(run.outcome != "passed", write)
-
-    transport.schedule.offer({number: _bound(job, number) for number in range(cases)})
+    transport.schedule.offer({number: partial(job, number) for number in range(cases)})
     await over
-
-
-def _bound(job: Any, number: int) -> Any:
-    return lambda: job(number)
 
 
 def _agent(model: RetryingModel) -> Any:
