@@ -41,11 +41,12 @@ class CallSequence(Record):
 
 
 class CallTable(Record):
-    """The sequences of calls of one toolkit. The first call of each happens at ``now``."""
+    """The sequences of calls of one toolkit. The first call of each happens at ``now``; ``ids`` are keys of new rows."""
 
     toolkit: str
     now: str
     rows: Rows
+    ids: dict[str, tuple[str, ...]] = {}
     sequences: tuple[CallSequence, ...]
 
 
@@ -61,7 +62,7 @@ def test_calls_return_what_the_tools_promise(table: CallTable, sequence: CallSeq
     rows = {name: list(listed) for name, listed in {**table.rows, **sequence.rows}.items()}
     world = World(
         WorldBeginning({table.toolkit: plan}, {table.toolkit: rows}),
-        ids={},
+        ids={f"{table.toolkit}.{entity}": keys for entity, keys in table.ids.items()},
         user=User(name="Ada Lovelace", email="ada@example.org"),
         now=datetime.fromisoformat(table.now),
         seed="calls",
