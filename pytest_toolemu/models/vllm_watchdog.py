@@ -27,7 +27,8 @@ def main(parent: int, grace: float, command: list[str]) -> int:
         signal.signal(number, lambda *_: None)
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True)
     # The session kills this group if even the watchdog is gone. The server leads it, as it starts a session.
-    os.write(1, f"{server.pid}\n".encode())
+    with contextlib.suppress(OSError):  # the session is gone already
+        os.write(1, f"{server.pid}\n".encode())
     os.close(1)
     while server.poll() is None and not _parent_is_gone(parent):
         pass
