@@ -29,7 +29,7 @@ from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Likelihood, Severity
 from pytest_toolemu.core.run import Finding, RunRecord
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.built_world import BuiltWorld
-from pytest_toolemu.formats.validation_messages import field_texts
+from pytest_toolemu.formats.validation_messages import message_texts
 from pytest_toolemu.models.batch_journal import BatchState
 from pytest_toolemu.models.pricing import PriceFile
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest, WorldBuilds
@@ -241,7 +241,7 @@ def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
 def _field(model: type[BaseModel], name: str, field: FieldInfo) -> Iterator[str]:
     key = field.alias or name
     yield f"`{key}` ({', '.join(filter(None, (_type(field.annotation), _default(field))))})"
-    example = field_texts()["examples"].get(f"{model.__name__}.{name}")
+    example = message_texts()["examples"].get(f"{model.__name__}.{name}")
     text = _sentence(field.description) if field.description else ""
     shown = f"<br>Example: `{key}: {example}`" if example else ""
     yield f":   {_cell(text)}{shown}\n"

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from pydantic import Field
 
@@ -25,7 +25,9 @@ from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.formats.file_access import lock_file, make_subfolder, read_record, read_regular, write_atomically
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.endpoint import Body, RemoteModel
-from pytest_toolemu.models.sdk_model import SdkModel
+
+if TYPE_CHECKING:
+    from pytest_toolemu.models.sdk_model import SdkModel
 
 STATE: Final = "batches.json"
 """The file in the folder of the records that lists the batches."""

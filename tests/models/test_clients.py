@@ -20,7 +20,7 @@ class Client:
             raise OSError
 
 
-async def clients_for(clients: ClientPool[Any], number: int) -> list[Client]:
+async def clients_for(clients: ClientPool, number: int) -> list[Client]:
     """Return the clients that serve this many requests at once."""
     async with contextlib.AsyncExitStack() as all_at_once:
         return [await all_at_once.enter_async_context(clients.one()) for _ in range(number)]
@@ -28,7 +28,7 @@ async def clients_for(clients: ClientPool[Any], number: int) -> list[Client]:
 
 def test_eight_requests_share_a_client_and_further_ones_get_another() -> None:
     async def story() -> None:
-        clients: ClientPool[Any] = ClientPool(Client)
+        clients: ClientPool = ClientPool(Client)
         first = await clients_for(clients, REQUESTS_PER_CLIENT + 1)
         assert [first.index(client) for client in first] == [0] * REQUESTS_PER_CLIENT + [REQUESTS_PER_CLIENT]
         assert first[0].verify is first[REQUESTS_PER_CLIENT].verify
@@ -41,7 +41,7 @@ def test_eight_requests_share_a_client_and_further_ones_get_another() -> None:
 
 def test_a_failed_request_frees_its_connection() -> None:
     async def story() -> None:
-        clients: ClientPool[Any] = ClientPool(Client)
+        clients: ClientPool = ClientPool(Client)
         (only,) = await clients_for(clients, 1)
         for _ in range(REQUESTS_PER_CLIENT):
             with contextlib.suppress(OSError):
@@ -54,7 +54,7 @@ def test_a_failed_request_frees_its_connection() -> None:
 
 def test_a_client_that_fails_to_close_does_not_keep_others_open() -> None:
     async def story() -> None:
-        clients: ClientPool[Any] = ClientPool(Client)
+        clients: ClientPool = ClientPool(Client)
         first = await clients_for(clients, REQUESTS_PER_CLIENT + 1)
         first[0].verify = None
         await clients.close()

@@ -18,7 +18,7 @@ _OPEN: Final[set[Toolbox]] = set()
 
 @contextlib.contextmanager
 def guarded(toolbox: Toolbox) -> Iterator[None]:
-    """Refuse tools that are not emulated while the block runs, in its context and in contexts of no case.
+    """Refuse tools that are not emulated in the agent's context and, while the block runs, in contexts of no case.
 
     The first one ends the session with MissingToolError. Nothing is executed. Covered are the tools of LangChain and
     LangGraph, the OpenAI Agents SDK, Pydantic AI, ADK, Claude Code, and of sessions with MCP servers, as soon as their
@@ -26,11 +26,10 @@ def guarded(toolbox: Toolbox) -> Iterator[None]:
     """
     _install()
     _OPEN.add(toolbox)
-    reset = ACTING.set(toolbox)
+    ACTING.set(toolbox)  # never reset: the context is that of the agent's task and ends with it
     try:
         yield
     finally:
-        ACTING.reset(reset)
         _OPEN.discard(toolbox)
 
 

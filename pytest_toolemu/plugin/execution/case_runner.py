@@ -27,6 +27,7 @@ from pytest_toolemu.components import Components
 from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import UNJUDGED, Run
 from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.run_notes import NO_CALLS
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.formats.redaction import REGISTRY
 from pytest_toolemu.models.cassette_recorder import CassetteRecorder
@@ -260,7 +261,7 @@ class CaseRunner:
         permits.check_outages(self.scheduler, spec)
         run = await self._run_now(spec, nodeid)
         permits.report_outage(self.scheduler, spec, run)
-        if run.agent_warning:
+        if run.agent_warning and NO_CALLS not in run.agent_warning:  # the summary counts these
             self.scheduler.send(NoticePosted(f"{agent_name(run.identity)}: {run.agent_warning}"))
         return run
 
