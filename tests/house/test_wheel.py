@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -116,3 +117,15 @@ def test_the_command_is_installed(installed: Path, tmp_path: Path) -> None:
     toolkits = sorted((cases.parent / "toolkits").iterdir())
     output = run(toolemu, "lint", *toolkits[:2], cwd=tmp_path)
     assert re.search(r"toolkits, \d+ tools, 0 cases; no dataset: 0 errors, ", output)
+
+
+@pytest.mark.parametrize("repository", ["someone/toolemu", ""])
+def test_the_description_has_no_relative_links(monkeypatch: pytest.MonkeyPatch, repository: str) -> None:
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.com")
+    monkeypatch.setenv("GITHUB_REPOSITORY", repository)
+    metadata = json.loads(run(sys.executable, "-m", "hatchling", "metadata", cwd=ROOT))
+    links = re.findall(r"\]\(([^)]+)\)", metadata["readme"]["text"])
+    assert [link for link in links if not link.startswith("https://")] == []
+    url = f"https://github.com/{repository}"
+    assert (f"{url}/raw/HEAD/docs/images/failing-case.png" in links) is bool(repository)
+    assert metadata.get("urls", {}).get("Repository") == (url if repository else None)
