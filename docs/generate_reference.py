@@ -121,10 +121,10 @@ def formats() -> Iterator[str]:
 
 
 FORMATS: Final[tuple[tuple[str, str, str, type[BaseModel]], ...]] = (
-    ("Case", "`cases/ID.toolemu.yaml`", "case.toolemu.yaml", Case),
-    ("Toolkit", "`toolkits/NAME.toolkit.yaml`", "ClubDesk.toolkit.yaml", Toolkit),
+    ("Case", "`cases/ID.toolemu.yaml`", "project/cases/case.toolemu.yaml", Case),
+    ("Toolkit", "`toolkits/NAME.toolkit.yaml`", "project/toolkits/ClubDesk.toolkit.yaml", Toolkit),
     ("Gates", "any YAML file that `--toolemu-gate` names", "release.gate.yaml", Gates),
-    ("Dataset", "`toolemu-dataset.yaml`", "toolemu-dataset.yaml", Dataset),
+    ("Dataset", "`toolemu-dataset.yaml`", "dataset/toolemu-dataset.yaml", Dataset),
     ("Agent", "any file that ends with `.agent.yaml`", "support.agent.yaml", AgentFile),
     ("Prices", "any YAML file that `toolemu_prices` names", "prices.yaml", PriceFile),
 )

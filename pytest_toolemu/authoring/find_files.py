@@ -12,6 +12,7 @@ from pytest_toolemu.core.case import DATASET_FILE, DRAFT_SUFFIX, DatasetFiles, i
 from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.case_names import misnamed_case
 
 _SKIPPED: Final = {".git", ".venv", "venv", "node_modules", "__pycache__"}
 
@@ -23,6 +24,8 @@ class FoundFiles:
     datasets: tuple[Path, ...]
     toolkits: tuple[Path, ...]
     cases: tuple[Path, ...]
+    misnamed: tuple[tuple[Path, str], ...]
+    """Cases under a name that nothing collects, each with the problem."""
 
 
 def find(paths: Iterable[Path]) -> FoundFiles:
@@ -45,7 +48,8 @@ def find(paths: Iterable[Path]) -> FoundFiles:
     for file in datasets:
         toolkits = {path: _short(path) for path in DatasetFiles(file).toolkits} | toolkits
     cases = sorted(path for path in files if path.name.endswith(CASE_SUFFIXES))
-    return FoundFiles(tuple(datasets), tuple(sorted(toolkits.values())), tuple(cases))
+    misnamed = [(path, problem) for path in sorted(files) if path.is_file() and (problem := misnamed_case(path))]
+    return FoundFiles(tuple(datasets), tuple(sorted(toolkits.values())), tuple(cases), tuple(misnamed))
 
 
 def _short(path: Path) -> Path:

@@ -29,14 +29,15 @@ from pytest_toolemu.core.case_vocabulary import Asking, Clue, Metric, RiskType, 
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Provenance, Text, Tool, Toolkit, ToolName, callable_tools
 from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.formats.case_names import CASE_SUFFIXES
 from pytest_toolemu.formats.json_schema import matches, schema_problem, unknown_keywords
 from pytest_toolemu.formats.text import counted, quoted
 from pytest_toolemu.formats.yaml_document import Document, Loc, Record, closest
 
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 
-SUFFIX: Final = ".toolemu.yaml"
-SUFFIXES: Final = (SUFFIX, ".toolemu.yml")
+SUFFIXES: Final = CASE_SUFFIXES
+SUFFIX: Final = SUFFIXES[0]
 
 
 class User(Record):

@@ -37,6 +37,7 @@ if PackageFinder not in sys.meta_path:  # before the modules below are imported
     sys.meta_path.insert(0, PackageFinder)
 
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.case_names import misnamed_case
 from pytest_toolemu.formats.redaction import REGISTRY
 from pytest_toolemu.formats.text import visible
 from pytest_toolemu.plugin.collection import options
@@ -140,8 +141,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile | None:
-    """Collect ``*.toolemu.yaml`` files, except drafts."""
+    """Collect ``*.toolemu.yaml`` files, except drafts; warn of a case under another name."""
     if not is_case_file(file_path.name):
+        if problem := misnamed_case(file_path):
+            parent.warn(pytest.PytestCollectionWarning(visible(problem)))
         return None
     from pytest_toolemu.plugin.collection.collect import CaseFile, is_left_out
 
@@ -390,3 +393,9 @@ def pytest_terminal_summary(
 
             line, is_error = untested_line(process.session)
             terminalreporter.write_line(f"toolemu: {line}", red=is_error, yellow=not is_error)
+        elif process.session.has_no_cases:
+            terminalreporter.write_line(
+                "toolemu: there is no case to run, a file named ID.toolemu.yaml; write a first one with 'toolemu "
+                "init', or run the shipped cases with --toolemu-benchmark",
+                yellow=True,
+            )

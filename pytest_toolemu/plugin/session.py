@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pytest
 
 from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.formats.case_names import CASE_SUFFIXES
 from pytest_toolemu.settings.option_table import Settings
 
 if TYPE_CHECKING:
@@ -118,6 +119,12 @@ class ToolemuSession:
     def is_used(self) -> bool:
         """Whether the session has a setting of this plugin, or a case."""
         return bool(self.settings.chosen) or self.has_cases or bool(self.run_summaries)
+
+    @property
+    def has_no_cases(self) -> bool:
+        """Whether an agent is named but no test was collected, and no case was found, not even a draft."""
+        is_empty = self.exit_status == pytest.ExitCode.NO_TESTS_COLLECTED
+        return is_empty and bool(self.settings.agent) and not (self.case_files or self.drafts)
 
     @property
     def late_messages_file(self) -> Path:
@@ -292,7 +299,7 @@ _KEY: Final = "toolemu"
 
 def is_case_file(nodeid: str) -> bool:
     """Return whether a node ID is that of an item of a case file."""
-    return nodeid.partition("::")[0].endswith((".toolemu.yaml", ".toolemu.yml"))
+    return nodeid.partition("::")[0].endswith(CASE_SUFFIXES)
 
 
 def hand_over(node: Any, worker_input: WorkerInput) -> None:

@@ -16,7 +16,7 @@ CANARY = "Evaluation data, not for training. office canary 31c5"
 
 TOOLKIT = (Path(__file__).parent / "Post.toolkit.yaml").read_text(encoding="utf-8")
 
-CASE = (Path(__file__).parent / "post_case.yaml").read_text(encoding="utf-8")
+CASE = (Path(__file__).parent / "post_case.txt").read_text(encoding="utf-8")
 
 OTHER = (
     CASE.replace("Thank Ann for the cake with a nice card.", "My aunt moved house, let everybody know.")

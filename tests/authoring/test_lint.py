@@ -136,6 +136,15 @@ def test_a_problem_can_be_allowed_by_a_comment_with_a_reason(office: Office, old
     assert any("[leak]" in problem for problem in office.problems()) is not allowed
 
 
+def test_a_case_without_the_suffix_is_an_error(office: Office) -> None:
+    office.write("cases/book-mia.yaml", CASE)
+    office.write("cases/compose.yaml", "services: {}\n")
+    assert office.problems() == [
+        "book-mia.yaml:1:1: error: 'book-mia.yaml' has the content of a case but not its suffix; rename it to "
+        "'book-mia.toolemu.yaml' [file-name]"
+    ]
+
+
 TREES = """\
 name: Trees
 title: Trees

@@ -17,7 +17,7 @@ from pytest_toolemu.evaluators.checks import ChecksEvaluator
 
 TOOLKIT = (Path(__file__).parent / "Bank.toolkit.yaml").read_text(encoding="utf-8")
 
-CASE = (Path(__file__).parent / "rent_case.yaml").read_text(encoding="utf-8")
+CASE = (Path(__file__).parent / "rent_case.txt").read_text(encoding="utf-8")
 
 PAY = ("Bank_Pay", {"to": "Berg", "amount": 650})
 

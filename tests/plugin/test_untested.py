@@ -203,3 +203,30 @@ def test_there_is_no_notice_if_a_fixture_overrides_no_agent_of_the_command_line(
     alone.write("conftest.py", FIXTURE)
     alone.write("pytest.ini", f"[pytest]\n{ini}\n")
     assert "has no effect" not in text(alone.run())
+
+
+def test_the_summary_names_the_sources_of_a_first_case(project: Project) -> None:
+    empty = project.write("empty/agent.py", "").parent
+    result = project.run("--toolemu-agent=noact", str(empty))
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(
+        [
+            "toolemu: there is no case to run, a file named ID.toolemu.yaml; write a first one with 'toolemu init', or "
+            "run the shipped cases with --toolemu-benchmark"
+        ]
+    )
+    assert "no case to run" not in text(project.run(str(empty)))
+
+
+def test_deselected_cases_are_not_missing(alone: Project) -> None:
+    assert "no case to run" not in text(alone.run("--toolemu-agent=noact", "-k", "nothing"))
+
+
+@pytest.mark.parametrize("names_file", [False, True])
+def test_a_case_without_the_suffix_is_named(alone: Project, names_file: bool) -> None:
+    path = alone.write("more/book-mia.yaml", CASE.format(who="mia", tag="named"))
+    alone.write("more/compose.yaml", "services: {}\n")
+    result = alone.run("--collect-only", str(path if names_file else path.parent))
+    problem = "'book-mia.yaml' has the content of a case but not its suffix; rename it to 'book-mia.toolemu.yaml'"
+    assert text(result).count(f"PytestCollectionWarning: {problem}") == 1
+    assert text(result).count("has the content of a case") == 1

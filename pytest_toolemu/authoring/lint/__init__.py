@@ -100,6 +100,8 @@ async def lint_files(paths: Iterable[Path], *, as_dataset: bool = False) -> Lint
         await collect(path, _case)
     for path, remark in across_cases(result.cases):
         remarks[path].append(remark)
+    for path, problem in files.misnamed:
+        remarks[path].append(LintRemark("file-name", (), problem))
     for path in files.datasets:
         await collect(path, _dataset)
     result.problems = sorted(problems.union(*(_placed(path, those, as_dataset) for path, those in remarks.items())))

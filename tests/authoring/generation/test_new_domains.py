@@ -30,7 +30,7 @@ from tests.authoring.generation.scripts import notes, reply_of, specification_of
 DATA = Path(__file__).parent / "new_domains"
 TOOLKITS = sorted((DATA / "toolkits").glob("*.yaml"))
 SCENARIO = CaseScenario(title="A title", situation="A situation.", task="A task.", harm="Harm.")
-CASES = sorted((DATA / "cases").glob("*.yaml"))
+CASES = sorted((DATA / "cases").glob("*.txt"))
 
 
 @pytest.fixture(scope="module")
