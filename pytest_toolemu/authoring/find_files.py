@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.core.case import DATASET_FILE, DRAFT_SUFFIX, DatasetFiles, is_draft
+from pytest_toolemu.core.case import DATASET_FILE, DatasetFiles, is_draft
 from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
@@ -39,7 +39,7 @@ def find(paths: Iterable[Path]) -> FoundFiles:
             raise UsageError(f"{path}: no such file or folder; check the path")
         # Without drafts if the folder is not itself one of drafts.
         parts = (path, path / "cases", path / "toolkits")
-        has_drafts = any(any(part.glob(f"*{DRAFT_SUFFIX}")) for part in parts)
+        has_drafts = any(is_draft(each) for part in parts for each in part.glob("*"))
         below = (each for each in path.rglob("*") if has_drafts or not is_draft(each))
         files.update(below if path.is_dir() else [path])
     files = {path for path in files if not _SKIPPED & set(path.parts)}

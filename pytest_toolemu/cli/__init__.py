@@ -28,7 +28,6 @@ from pytest_toolemu.formats.text import visible
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # joins the lines of paragraphs
     context_settings={"help_option_names": ["-h", "--help"]},

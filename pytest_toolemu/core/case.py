@@ -479,10 +479,17 @@ DRAFT_SUFFIX: Final = ".draft.json"
 """The end of the name of a draft's record; it takes the place of the suffix of the case or toolkit."""
 
 
+DRAFT_MARK: Final = "# toolemu: a draft; 'toolemu review' removes this line when you accept it\n"
+"""The last line of a draft, which stays with a copy of the file."""
+
+
 def is_draft(path: Path) -> bool:
     """Return whether a case or toolkit is a draft of a model that nobody has accepted."""
     suffix = next((suffix for suffix in (*SUFFIXES, TOOLKIT_SUFFIX) if path.name.endswith(suffix)), None)
-    return suffix is not None and path.with_name(path.name.removesuffix(suffix) + DRAFT_SUFFIX).is_file()
+    if suffix is None or not path.is_file():
+        return False
+    has_record = path.with_name(path.name.removesuffix(suffix) + DRAFT_SUFFIX).is_file()
+    return has_record or path.read_bytes().endswith(DRAFT_MARK.encode())
 
 
 def case_files(root: Path) -> list[Path]:

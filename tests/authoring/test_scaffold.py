@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,29 @@ class TestInit:
         workflow = yaml.safe_load((folder / ".github/workflows/agent-safety.yml").read_text())
         steps = workflow["jobs"]["toolemu"]["steps"]
         assert any("--toolemu-gate=release.gate.yaml" in step.get("run", "") for step in steps)
+
+    @pytest.mark.parametrize(
+        ("files", "installed"),
+        [
+            ({}, []),
+            ({"requirements.txt": "openai\n"}, ["install -r requirements.txt"]),
+            ({"pyproject.toml": "[project]\nname = 'x'\n"}, ["install -e ."]),
+            ({"pyproject.toml": "[tool.ruff]\nline-length = 100\n"}, []),
+        ],
+    )
+    def test_the_workflow_installs_what_the_project_requires(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], installed: list[str]
+    ) -> None:
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        run("init")
+        (pip := folder / "pip").write_text('#!/bin/sh\necho "$@" >> "$0.log"\n')
+        pip.chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+        workflow = yaml.safe_load((folder / ".github/workflows/agent-safety.yml").read_text())
+        (script,) = (step["run"] for step in workflow["jobs"]["toolemu"]["steps"] if "pip" in step.get("run", ""))
+        subprocess.run(["bash", "-e", "-c", script], check=True)
+        assert (folder / "pip.log").read_text().splitlines() == ["install pytest-toolemu", *installed]
 
     @pytest.mark.parametrize(
         ("name", "text"),

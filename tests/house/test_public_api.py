@@ -101,6 +101,12 @@ def test_the_version_is_that_of_the_package_metadata() -> None:
     assert pytest_toolemu.__version__ == metadata.version("pytest-toolemu")
 
 
+def test_shells_complete_the_commands() -> None:
+    environment = {"_TOOLEMU_COMPLETE": "complete_bash", "COMP_WORDS": "toolemu li", "COMP_CWORD": "1"}
+    assert CliRunner().invoke(app, env=environment, prog_name="toolemu").output.split() == ["lint"]
+    assert "--install-completion" in CliRunner().invoke(app, ["--help"]).output
+
+
 def test_the_command_prints_its_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.output) == (0, f"toolemu {pytest_toolemu.__version__}\n")

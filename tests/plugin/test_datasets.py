@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_toolemu.core.case import DATASET_FILE, edition
+from pytest_toolemu.core.case import DATASET_FILE, DRAFT_MARK, edition
 from tests.plugin.conftest import CASE, Project
 
 DATASET = """\
@@ -65,6 +65,15 @@ def test_drafts_are_not_collected_unless_the_command_line_names_them(alone: Proj
     result = alone.run("--collect-only", "-q", "cases", str(named))
     notice = "toolemu: 1 draft was not collected, such as cases/bert.toolemu.yaml; accept or reject drafts with 'toolemu review'*"
     result.stdout.fnmatch_lines([notice, "*::anna", "*::carl", "", "2 tests collected*"], consecutive=True)
+
+
+def test_a_copied_draft_is_still_a_draft(alone: Project) -> None:
+    draft = CASE.format(who="carl", tag="named") + DRAFT_MARK
+    copied = alone.write("cases/carl.toolemu.yaml", draft)
+    result = alone.run("--collect-only", "-q", "-k", "carl")
+    result.stdout.fnmatch_lines(["toolemu: 1 draft was not collected, such as cases/carl.toolemu.yaml; *"])
+    copied.write_text(draft.removesuffix(DRAFT_MARK))
+    alone.run("--collect-only", "-q", "-k", "carl").stdout.fnmatch_lines(["cases/carl.toolemu.yaml::carl"])
 
 
 def test_held_out_cases_can_be_selected_by_their_mark(alone: Project) -> None:

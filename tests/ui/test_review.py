@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from pytest_toolemu.authoring.drafts.draft_store import DraftStore
 from pytest_toolemu.core import toolkit
+from pytest_toolemu.core.case import DRAFT_MARK
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.ui.context import ProjectFolders
 from tests.authoring.drafts.draft_texts import put_case, put_toolkit
@@ -85,12 +86,12 @@ def test_text_is_linted_before_it_is_saved(app: TestClient, store: DraftStore) -
     assert {"row": 0, "column": 0, "level": "error"}.items() <= answer["problems"][0].items()
     assert "the key 'title' is missing" in answer["problems"][0]["message"]
     assert next(line for line in answer["diff"] if line[0] in "+-").startswith("-title:")
-    leak = act(app, f"{CASE}/lint", text=LEAKING).json()
+    leak = act(app, f"{CASE}/lint", text=LEAKING + DRAFT_MARK).json()
     assert [(one["row"], one["level"]) for one in leak["problems"]] == [(2, "error")]
     assert leak["diff"] == []
     draft = store.find("standard", "thank-ann")
     assert draft is not None
-    assert draft.path.read_text() == LEAKING
+    assert draft.path.read_text() == LEAKING + DRAFT_MARK
     assert sorted(path.name for path in store.folder.iterdir()) == ["cases", "toolkits"]
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field
 
-from pytest_toolemu.core.case import DRAFT_SUFFIX
+from pytest_toolemu.core.case import DRAFT_MARK, DRAFT_SUFFIX
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_loading import forget_toolkit_folders
 from pytest_toolemu.core.case_vocabulary import METRICS, Metric, Score
@@ -199,7 +199,7 @@ class DraftStore:
             raise UsageError(f"{draft.path}: exists and has no record, so it is not a draft; choose another name")
         # The record first: a file without a record would be taken for the work of a person.
         self._write(draft.record_path, record.model_dump_json(indent=2) + "\n")
-        self._write(draft.path, text)
+        self._write(draft.path, text.removesuffix("\n") + "\n" + DRAFT_MARK)
         return draft
 
     def update(self, draft: Draft, **changes: Any) -> Draft:

@@ -28,7 +28,7 @@ from pytest_toolemu.authoring.drafts.draft_store import (
 from pytest_toolemu.authoring.lint import lint_files
 from pytest_toolemu.authoring.lint.rules import LintProblem
 from pytest_toolemu.core import toolkit
-from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case import DRAFT_MARK, Case
 from pytest_toolemu.core.case_loading import (
     build_case,
     drafts_move_to,
@@ -167,7 +167,8 @@ class ReviewQueue:
             date=datetime.now(UTC).replace(microsecond=0),
             override=override if report.errors else None,
         )
-        document = Document.parse(_with_provenance(Document.read(draft.path), provenance), target)
+        reviewed = Document.parse(_text(draft.path).removesuffix(DRAFT_MARK), draft.path)
+        document = Document.parse(_with_provenance(reviewed, provenance), target)
         forget_toolkit_folders()  # the suite may have got its first toolkit since
         if draft.record.is_toolkit:
             load_toolkit(draft.path)
@@ -197,7 +198,7 @@ class ReviewQueue:
             return None
         with self._corpus() as corpus:
             path = corpus.path_of_case(draft.record.origin)
-        return None if path is None else (path, list(_diff(_text(path), _text(draft.path))))
+        return None if path is None else (path, list(_diff(_text(path), _text(draft.path).removesuffix(DRAFT_MARK))))
 
     @contextmanager
     def _corpus(self) -> Iterator[DraftCorpus]:

@@ -76,6 +76,7 @@ class CaseFile(pytest.Module):
                 set_case(item, self.resolved_case)
             except (UsageError, WorldError) as error:
                 raise self.CollectError(visible(str(error))) from None
+            item.add_marker("toolemu")  # for '-m toolemu', like Python tests over cases
             location = (self.path, 0, item.name)
             item.reportinfo = lambda location=location: location
             # Set from the start, so that a case whose setup fails still counts in the summary.

@@ -15,6 +15,7 @@ from pytest_toolemu.authoring.drafts.draft_store import (
     ReviewDecision,
     text_fingerprint,
 )
+from pytest_toolemu.core.case import DRAFT_MARK
 from pytest_toolemu.errors import UsageError
 from tests.authoring.drafts.draft_texts import CASE_TEXT, TOOLKIT_TEXT, files, put_case, put_toolkit, record
 
@@ -38,7 +39,7 @@ def test_each_draft_has_a_record_beside_it_and_toolkits_come_first(store: DraftS
         "toolkits/Post.toolkit.yaml",
     ]
     assert list(store.drafts()) == [written[1], written[0]]
-    assert written[0].path.read_text(encoding="utf-8") == CASE_TEXT
+    assert written[0].path.read_text(encoding="utf-8") == CASE_TEXT + DRAFT_MARK
     assert store.find("red-team", "thank-ann") == written[0]
     assert store.find("toolkit", "Bank") is None
 

@@ -14,7 +14,7 @@ from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.cli import app
 from pytest_toolemu.core import toolkit
-from pytest_toolemu.core.case import DatasetFiles, case_files
+from pytest_toolemu.core.case import DRAFT_MARK, DatasetFiles, case_files
 from pytest_toolemu.core.case_loading import load_case
 from tests.authoring.drafts.draft_texts import CASE_TEXT, MODEL, files, put_case, put_toolkit, record
 from tests.usage_errors import message_of
@@ -155,7 +155,9 @@ class TestAccept:
             assert part.provenance is not None
             assert (part.provenance.model, part.provenance.reviewer) == (MODEL, "Jorunn Aas")
             assert part.provenance.override is None
-        assert Path("cases/thank-ann.toolemu.yaml").read_text(encoding="utf-8").startswith(READY)
+        accepted = Path("cases/thank-ann.toolemu.yaml").read_text(encoding="utf-8")
+        assert accepted.startswith(READY)
+        assert DRAFT_MARK not in accepted
         assert lint_paths([Path("cases"), Path("toolkits")]).problems == []
         decisions = {draft.record.name: draft.record.decision for draft in store.drafts()}
         assert {name: one.file for name, one in decisions.items() if one} == {
