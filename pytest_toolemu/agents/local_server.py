@@ -186,7 +186,7 @@ class PendingCall:
 
     signs: tuple[Any, ...]
     tool: str
-    result: concurrent.futures.Future[dict[str, Any] | None]
+    result: concurrent.futures.Future[Any]
     started: float
 
     def error(self, event: str) -> InconclusiveError:
@@ -319,9 +319,9 @@ class ServedTools:
             return _ENDED
         failed = is_error(result)
         content = {"content": [{"type": "text", "text": compact_json(result)}], "isError": failed}
-        return content if failed else content | {"structuredContent": result}
+        return content if failed or isinstance(result, list) else content | {"structuredContent": result}
 
-    async def _execute(self, name: str, arguments: Any) -> dict[str, Any] | None:
+    async def _execute(self, name: str, arguments: Any) -> Any:
         """Return the result of a call, on the loop of the case; None if the agent's turn has ended."""
         try:
             return await self.toolbox.call(name, arguments)

@@ -325,7 +325,7 @@ def _toolkit(toolkit: Toolkit) -> Iterator[str]:
     for tool in toolkit.tools:
         yield f"\n* {toolkit.callable_name(tool)}: {_line(tool.description)}"
         yield from _section("Arguments", tool.parameters)
-        yield from _section("Returns", tool.returns)
+        yield from _section(f"Returns only '{tool.list_member}' of" if tool.list_member else "Returns", tool.returns)
 
 
 def _section(title: str, schema: dict[str, Any]) -> Iterator[str]:

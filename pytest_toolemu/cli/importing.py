@@ -12,7 +12,6 @@ import typer
 
 from pytest_toolemu.cli.common import out
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.identifiers import slug
 from pytest_toolemu.formats.text import counted, visible
 
 if TYPE_CHECKING:
@@ -69,8 +68,12 @@ def import_trace(
     target: Annotated[Path, typer.Argument(help="Folder for the new toolkits/ and cases/.")] = Path(),
     *,
     case_id: Annotated[str, typer.Option("--id", help="ID of the case; default: the name of the file.")] = "",
-    toolkit: Annotated[str, typer.Option(help="Name of the toolkit.")] = "Imported",
+    toolkit: Annotated[str, typer.Option(help="Name of the toolkit; default: the name of the file.")] = "",
     never: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOOL", help="A tool that must not be called again; may be repeated."),
+    ] = None,
+    never_same: Annotated[
         list[str] | None,
         typer.Option(metavar="TOOL", help="A tool whose recorded calls must not happen again; may be repeated."),
     ] = None,
@@ -83,15 +86,16 @@ def import_trace(
     from pytest_toolemu.authoring.importers.incident import import_trace as import_file
 
     incidents = import_file(
-        file, target, case_id=case_id or stem(file), toolkit=toolkit, never=never or (), redact=redact
+        file,
+        target,
+        case_id=case_id,
+        toolkit=toolkit,
+        never=never or (),
+        never_same=never_same or (),
+        redact=redact,
     )
     for incident in incidents:
         _print(*incident_lines(incident, redacted=redact, details=details))
-
-
-def stem(file: Path) -> str:
-    """Return an ID for the case of a file: its name without suffixes, in lower case and with hyphens."""
-    return slug(file.name.partition(".")[0]) or "incident"
 
 
 def incident_lines(incident: ImportedIncident, *, redacted: bool, details: bool) -> Iterator[str]:

@@ -66,7 +66,10 @@ class Thresholds(Record):
     """The lowest scores with which the case passes. They take precedence over the options of the session."""
 
     safety: Score | None = Field(default=None, description="Lowest passing score; default: --toolemu-min-safety")
-    helpfulness: Score | None = Field(default=None, description="Lowest score; default: toolemu_min_helpfulness")
+    helpfulness: Score | Literal["none"] | None = Field(
+        default=None,
+        description="Lowest passing score, or 'none': only safety is judged; default: toolemu_min_helpfulness",
+    )
 
 
 class PoisonedTool(Record):
@@ -181,6 +184,10 @@ class Case(Record):
     def rules(self, metric: Metric) -> tuple[Check, ...]:
         """Return the checks that decide the metric: ``never`` for safety, ``expect`` for helpfulness."""
         return tuple(check for check in self.checks if (check.never if metric == "safety" else check.expect))
+
+    def judges(self, metric: Metric) -> bool:
+        """Return whether the metric is judged: safety always is."""
+        return metric == "safety" or self.thresholds.helpfulness != "none"
 
     @property
     def in_conversation(self) -> Case:

@@ -565,9 +565,9 @@ def worst_score(verdicts: Iterable[Verdict], metric: Metric) -> int | None:
 
 
 def in_force(case: Case, thresholds: Mapping[Metric, int]) -> dict[Metric, int]:
-    """Return the thresholds of a case for the metrics that the session requires; its own take precedence."""
+    """Return the thresholds of a case for its metrics that the session requires; its own take precedence."""
     own = case.thresholds.model_dump(exclude_none=True)
-    return {metric: own.get(metric, threshold) for metric, threshold in thresholds.items()}
+    return {metric: own.get(metric, threshold) for metric, threshold in thresholds.items() if case.judges(metric)}
 
 
 def decide(verdicts: tuple[Verdict, ...], thresholds: Mapping[Metric, int]) -> tuple[Outcome, tuple[str, ...]]:

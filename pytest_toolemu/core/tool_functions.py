@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import WithJsonSchema
 
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.formats.json_schema import conforms, inlined, members_text
+from pytest_toolemu.formats.json_schema import conforms, inlined, members_text, type_text
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ class Parameter:
 
 def describe(tool: Tool) -> str:
     """Return what an agent reads about a tool: its purpose and its result. Errors are not announced."""
-    return f"{tool.description}\nReturns {members_text(tool.returns, explain='open')}"
+    if tool.list_member is None:
+        return f"{tool.description}\nReturns {members_text(tool.returns, explain='open')}"
+    return f"{tool.description}\nReturns {type_text(tool.returns['properties'][tool.list_member], 'open')}"
 
 
 def make_function(function: Callable[..., Any], name: str, tool: Tool) -> Callable[..., Any]:
@@ -73,7 +75,7 @@ def make_function(function: Callable[..., Any], name: str, tool: Tool) -> Callab
     tool_function.__name__ = tool_function.__qualname__ = name
     tool_function.__doc__ = describe(tool)
     tool_function.__annotations__ = {key: each.annotation for key, each in parameters.items()} | {
-        "return": dict[str, Any]
+        "return": list[Any] if tool.list_member else dict[str, Any]
     }
     tool_function.__signature__ = inspect.Signature(
         [
@@ -85,7 +87,7 @@ def make_function(function: Callable[..., Any], name: str, tool: Tool) -> Callab
             )
             for key, each in sorted(parameters.items(), key=lambda item: not item[1].required)
         ],
-        return_annotation=dict[str, Any],
+        return_annotation=tool_function.__annotations__["return"],
     )
     return tool_function  # type: ignore[no-any-return]
 

@@ -150,7 +150,7 @@ class Toolbox:
             for tool in self.provider_tools
         ]
 
-    async def call(self, name: str, arguments: Any) -> dict[str, Any]:
+    async def call(self, name: str, arguments: Any) -> Any:
         """Return the emulated result of a tool, or ``{"error": "Name: message"}``. Nothing is executed.
 
         ``arguments`` is a mapping, or JSON text as a model wrote it. Raise AgentStopped if the agent's turn has ended.
@@ -187,7 +187,7 @@ class Toolbox:
         self._context = self._context or CallContext()
         return self._context
 
-    async def _call(self, name: str, arguments: Any) -> dict[str, Any]:
+    async def _call(self, name: str, arguments: Any) -> Any:
         """Return the result of a tool. A caller that is canceled ends only its wait, and not the call."""
         if self._is_closed:
             if self._has_answered:
@@ -266,7 +266,7 @@ class Toolbox:
             self._last_words.setdefault(text, said)
         return None
 
-    async def _answer(self, name: str, arguments: Any) -> dict[str, Any]:
+    async def _answer(self, name: str, arguments: Any) -> Any:
         steps = self.trajectory.steps
         if len(steps) >= self._max_steps:
             raise AgentStopped("step_limit", f"{self._max_steps} tool calls were made")
@@ -287,8 +287,9 @@ class Toolbox:
         changes = world.take_changes() if world is not None else ()
         seconds = perf_counter() - begun
         steps.append(Step(call=call, observation=observation, changes=changes, started=started, seconds=seconds))
-        content: dict[str, Any] = loads(observation.text)  # a copy: agents may change it
-        return content
+        content = loads(observation.text)  # a copy: agents may change it
+        member = self.resolved_case.tools[name].list_member if tool else None
+        return content if member is None or observation.is_error else content[member]
 
     async def _refuse(self) -> NoReturn:
         async with self._turn:
@@ -501,7 +502,7 @@ class BlockingToolbox:
         self.require_tools = toolbox.require_tools
         self.keep = toolbox.keep
 
-    def call(self, name: str, arguments: Any) -> dict[str, Any]:
+    def call(self, name: str, arguments: Any) -> Any:
         """Call a tool as ``Toolbox.call`` does, without ``await``."""
         return self._context.submit(self.awaitable.call, name, arguments).result()
 

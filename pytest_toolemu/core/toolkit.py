@@ -44,7 +44,19 @@ class Tool(Record):
     effect: Effect = Field(description="What a call does: nothing, an undoable change, a loss, or an irreversible one")
     operation: Operation | None = Field(default=None, description="What a call does to rows; else the emulator answers")
     call_as: CallableName | None = Field(default=None, description="Name that agents call; if absent, `Toolkit_Tool`")
+    list_member: str | None = Field(
+        default=None, description="Agents receive only this member of the result, a list; default: the whole result"
+    )
     inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed; a person should check it")
+
+    @model_validator(mode="after")
+    def _has_list_member(self) -> Tool:
+        member = self.returns.get("properties", {}).get(self.list_member, {})
+        if self.list_member is not None and (
+            member.get("type") != "array" or self.list_member not in self.returns.get("required", ())
+        ):
+            raise ValueError(f"'list_member' is {self.list_member!r}, which is not a required array in 'returns'")
+        return self
 
     @field_validator("parameters", "returns")
     @classmethod

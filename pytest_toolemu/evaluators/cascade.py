@@ -123,7 +123,7 @@ class CascadeEvaluator:
 
     def _thresholds(self, case: Case) -> list[int]:
         """Return the thresholds that count for a case, ascending. A threshold of 0 separates nothing."""
-        own = in_force(case, {self.metric: self.threshold})[self.metric]
+        own = in_force(case, {self.metric: self.threshold}).get(self.metric, PASSING)
         return sorted({PASSING, own} - {0})
 
 

@@ -106,6 +106,8 @@ def _safety(trajectory: Trajectory) -> Iterator[Verdict]:
 
 def _helpfulness(trajectory: Trajectory) -> Iterator[Verdict]:
     rules, without_rows = _applicable("helpfulness", trajectory)
+    if not trajectory.resolved_case.case.judges("helpfulness"):
+        return
     if not rules:
         yield _unjudged("helpfulness", "expect", without_rows)
         return

@@ -24,9 +24,9 @@ def awaitable(toolbox: AnyToolbox) -> Toolbox:
     return toolbox.awaitable if isinstance(toolbox, BlockingToolbox) else toolbox
 
 
-def is_error(result: dict[str, Any]) -> bool:
+def is_error(result: Any) -> bool:
     """Return whether a tool reports an error, which frameworks pass to their models with a status of its own."""
-    return set(result) == {"error"}
+    return isinstance(result, dict) and set(result) == {"error"}
 
 
 def stop(toolbox: Toolbox, error: AgentStopped | MissingToolError) -> NoReturn:

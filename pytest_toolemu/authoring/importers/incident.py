@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from pytest_toolemu.authoring.importers.published_tools import (
     PublishedTool,
     PublishedToolkit,
     distinct_tools,
+    tool_names,
     toolkit_of,
 )
 from pytest_toolemu.authoring.importers.sources import Notes, add_note
@@ -33,6 +35,7 @@ INCIDENT: Final = "incident"
 """The name of the unlabeled reference that repeats what the agent did."""
 
 _TITLE_LENGTH: Final = 70
+_NAME_LENGTH: Final = 30
 
 
 @dataclass(frozen=True)
@@ -53,27 +56,39 @@ class ImportedIncident:
 
 
 def import_trace(
-    source: Path, target: Path, *, case_id: str, toolkit: str, never: Sequence[str] = (), redact: bool = False
+    source: Path,
+    target: Path,
+    *,
+    case_id: str = "",
+    toolkit: str = "",
+    never: Sequence[str] = (),
+    never_same: Sequence[str] = (),
+    redact: bool = False,
 ) -> list[ImportedIncident]:
     """Write ``toolkits/`` and ``cases/`` below ``target`` for each conversation in a trace.
 
-    ``never`` names tools, as the trace calls them, whose observed calls must not happen again. With ``redact``, what
-    looks like a secret or like personal data is replaced. Raise UsageError if the trace cannot be read, a name is not
-    valid, a tool in ``never`` gets no check, a file exists, or the result would not be valid; nothing is written then.
+    Without ``case_id`` and ``toolkit``, the names are those of the file, with a number if they exist. ``never`` names
+    tools, as the trace calls them, that must not be called again, and ``never_same`` tools whose observed calls must
+    not happen again. With ``redact``, what looks like a secret or like personal data is replaced. Raise UsageError if
+    the trace cannot be read, a name is not valid, such a tool gets no check, a file exists, or the result would not be
+    valid; nothing is written then.
     """
-    _names(case_id, toolkit, 1)
+    names = _names(source, target, case_id, toolkit)
     file_notes: Notes = {}
     conversations = read_conversations(source, file_notes)
     called = dict.fromkeys(call.name for conversation in conversations for call in conversation.calls)
-    if unknown := [name for name in never if name not in called]:
-        raise UsageError(f"--never {unknown[0]}: the trace contains no call of this tool{closest(unknown[0], called)}")
-    made = dict.fromkeys(never, 0)
+    options = {**dict.fromkeys(never_same, "--never-same"), **dict.fromkeys(never, "--never")}
+    for name, option in options.items():
+        if name not in called:
+            raise UsageError(f"{option} {name}: the trace contains no call of this tool{closest(name, called)}")
+    made = dict.fromkeys(options, 0)
     incidents = [
         _incident(
             conversation,
             target,
-            *_names(case_id, toolkit, number),
+            *next(names),
             made,
+            never,
             file_notes if number == 1 else {},
             redact=redact,
         )
@@ -81,9 +96,9 @@ def import_trace(
     ]
     if unchecked := [name for name, checks in made.items() if not checks]:
         raise UsageError(
-            f"--never {unchecked[0]}: no call of this tool gives a check, because each ended in an error or does not "
-            "fit the schema of its tool, and only calls that succeed can violate a check; import without this option "
-            "to see which calls are left out, or name another tool"
+            f"{options[unchecked[0]]} {unchecked[0]}: no call of this tool gives a check, because each ended in an "
+            "error or does not fit the schema of its tool, and only calls that succeed can violate a check; import "
+            "without this option to see which calls are left out, or name another tool"
         )
     files = {path: text for _, texts in incidents for path, text in texts.items()}
     if existing := [path for path in files if path.exists()]:
@@ -113,17 +128,29 @@ def _write(source: Path, files: dict[Path, str]) -> None:
         raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another folder") from None
 
 
-def _names(case_id: str, toolkit: str, number: int) -> tuple[str, str]:
-    """Return the names of a case and its toolkit; those after the first end in a number. Raise UsageError."""
-    if number > 1:
-        case_id, toolkit = f"{case_id}-{number}", f"{toolkit}{number}"
-    if problem := case_id_problem(case_id):
+def _names(source: Path, target: Path, case_id: str, toolkit: str) -> Iterator[tuple[str, str]]:
+    """Return the names of cases and toolkits; those after the first end in a number. Raise UsageError."""
+    if case_id and (problem := case_id_problem(case_id)):
         raise UsageError(f"--id {show(case_id)}: {problem}")
-    if not NAME.fullmatch(toolkit):
+    if toolkit and not NAME.fullmatch(toolkit):
         raise UsageError(
             f"--toolkit {show(toolkit)}: use letters and digits, begin with a letter, and use at most 40 characters"
         )
-    return case_id, toolkit
+    stem = slug(source.name.partition(".")[0])[:_NAME_LENGTH] or INCIDENT
+    folders = target / "cases", target / "toolkits"
+    return zip(
+        _numbered(case_id or stem, "-", folders[0], "" if case_id else CASE_SUFFIX),
+        _numbered(toolkit or tool_names([stem])[stem], "", folders[1], "" if toolkit else TOOLKIT_SUFFIX),
+        strict=True,
+    )
+
+
+def _numbered(name: str, separator: str, folder: Path, suffix: str) -> Iterator[str]:
+    """Yield a name, and the same with numbers; with ``suffix``, those of which the folder has no file."""
+    for number in itertools.count(1):
+        numbered = name if number == 1 else f"{name}{separator}{number}"
+        if not (suffix and (folder / f"{numbered}{suffix}").exists()):
+            yield numbered
 
 
 def _incident(
@@ -131,15 +158,16 @@ def _incident(
     target: Path,
     case_id: str,
     toolkit_name: str,
-    never: dict[str, int],
+    made: dict[str, int],
+    never: Sequence[str],
     notes: Notes,
     *,
     redact: bool,
 ) -> tuple[ImportedIncident, dict[Path, str]]:
-    """Return what becomes of a conversation, and the texts of the files; ``never`` receives the numbers of checks."""
+    """Return what becomes of a conversation, and the texts of the files; ``made`` receives the numbers of checks."""
     calls = conversation.calls
     toolkit, tools = _toolkit(conversation, toolkit_name, notes)
-    case = _case(conversation, toolkit_name, tools, never, notes)
+    case = _case(conversation, toolkit_name, tools, made, never, notes)
     sensitive: SensitiveData | None = None
     try:
         sensitive = find_sensitive([case, toolkit])
@@ -165,7 +193,12 @@ def _incident(
 
 
 def _case(
-    conversation: Conversation, toolkit_name: str, tools: dict[str, Json], never: dict[str, int], notes: Notes
+    conversation: Conversation,
+    toolkit_name: str,
+    tools: dict[str, Json],
+    made: dict[str, int],
+    never: Sequence[str],
+    notes: Notes,
 ) -> Json:
     calls, messages = conversation.calls, conversation.user_messages
     if len(messages) > 1:
@@ -185,9 +218,9 @@ def _case(
             add_note(notes, "a call that breaks the schema of its tool is left out", call.name)
     pins = list(_pins(usable, full, notes))
     checks: list[Json] = []
-    for name in never:
-        patterns = list(_patterns(name, usable, tools[name], notes)) if name in tools else []
-        never[name] += len(patterns)
+    for name in made:
+        patterns = list(_patterns(name, usable, tools[name], notes, any_call=name in never)) if name in tools else []
+        made[name] += len(patterns)
         for pattern in patterns:
             check_id = slug(name) or "repeated"
             if any(check["id"] == check_id for check in checks):
@@ -203,6 +236,7 @@ def _case(
         "tags": [INCIDENT],
         **({"pins": pins} if pins else {}),
         **({"checks": checks} if checks else {}),
+        "thresholds": {"helpfulness": "none"},
         "unlabeled": {
             INCIDENT: {
                 "calls": [{"tool": full[call.name], "arguments": call.arguments} for call in usable],
@@ -239,10 +273,13 @@ def _pins(calls: list[ObservedCall], full: dict[str, str], notes: Notes) -> Iter
         yield from pins_in_turn(full[name], arguments, answers)
 
 
-def _patterns(name: str, calls: list[ObservedCall], tool: Json, notes: Notes) -> Iterator[Json]:
-    """Yield a pattern of each distinct call of a tool that succeeded in the incident."""
+def _patterns(name: str, calls: list[ObservedCall], tool: Json, notes: Notes, *, any_call: bool) -> Iterator[Json]:
+    """Yield a pattern of each distinct call of a tool that succeeded in the incident; of ``any_call``, one in all."""
     seen: list[Json] = []
     own = [call for call in calls if call.name == name]
+    if any_call:
+        yield from [{} for call in own if error_of(call) is None][:1]
+        return
     for call in own:
         if error_of(call) is None and call.arguments not in seen:
             seen.append(call.arguments)
@@ -260,6 +297,8 @@ def _pattern(arguments: Json, parameters: Json) -> Json:
     return {"arguments": arguments if is_plain else {"schema": {"const": arguments}}}
 
 
+# The member of a result that was a list.
+_LIST: Final = "items"
 # The error of a tool whose observed results include an error.
 _FAILED: Final = "Failed"
 _ERROR_LENGTH: Final = 500
@@ -278,16 +317,19 @@ def _toolkit(conversation: Conversation, name: str, notes: Notes) -> tuple[Json,
     tools: dict[str, Json] = {}
     for source, tool in zip(distinct_tools(sources, {}).values(), toolkit["tools"], strict=True):
         definition = conversation.definitions.get(source.name)
+        results = [call.result for call in calls if call.name == source.name and call.has_result and not error_of(call)]
+        if results and all(isinstance(result, list) for result in results):
+            tool["list_member"] = _LIST
         tools[source.name] = {**definition, "name": tool["name"], "call_as": source.name} if definition else tool
     toolkit["tools"] = list(tools.values())
     return toolkit, tools
 
 
 def result_of(call: ObservedCall) -> Json:
-    """Return the observed result as an object, as the results of tools are."""
+    """Return the observed result as an object, as the results of tools are. Agents receive a list as a list."""
     if isinstance(call.result, dict) and set(call.result) != {"error"}:
         return call.result
-    kind = "items" if isinstance(call.result, list) else "text" if isinstance(call.result, str) else "value"
+    kind = _LIST if isinstance(call.result, list) else "text" if isinstance(call.result, str) else "value"
     return {kind: call.result}
 
 

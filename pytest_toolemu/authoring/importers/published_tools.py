@@ -227,6 +227,7 @@ def _tool(published: PublishedToolkit, tool: PublishedTool, name: str, call_as: 
         "description": description or "Imported without a description.",
         "parameters": parameters,
         "returns": returns,
+        **({"list_member": _WRAPPED} if _is_wrapped_list(tool.returns, returns) else {}),
         "errors": errors,
         "effect": effect,
         **({"inferred": inferred} if inferred else {}),
@@ -246,6 +247,10 @@ def _parameters(published: PublishedToolkit, tool: PublishedTool) -> tuple[Json,
     return {"type": "object", "properties": schema.pop("properties", {}), **schema}, is_stated
 
 
+# The member of a result that is no object in the source.
+_WRAPPED: Final = "result"
+
+
 def _returns(published: PublishedToolkit, tool: PublishedTool, name: str) -> tuple[Json, bool]:
     """Return the schema of the result, of which the offline emulator can generate a value, and whether it is stated."""
     guess = _object({"text": {"type": "string", "description": "What the tool replies."}})
@@ -254,10 +259,15 @@ def _returns(published: PublishedToolkit, tool: PublishedTool, name: str) -> tup
     schema, is_cut = _converted(published, tool.returns, "writeOnly")
     schema.pop("default", None)
     is_object = schema.get("type") == "object" or ("type" not in schema and "properties" in schema)
-    result = {**schema, "type": "object"} if is_object and "anyOf" not in schema else _object({"result": schema})
+    result = {**schema, "type": "object"} if is_object and "anyOf" not in schema else _object({_WRAPPED: schema})
     if not _can_be_generated(result, name):
         return guess, False
     return result, tool.returns_are_stated and is_object and not is_cut
+
+
+def _is_wrapped_list(original: Any, returns: Json) -> bool:
+    wrapped = returns.get("properties", {}).get(_WRAPPED, {})
+    return isinstance(original, dict) and original.get("type") == wrapped.get("type") == "array"
 
 
 def _converted(published: PublishedToolkit, schema: Any, omitted: str) -> tuple[Json, bool]:

@@ -58,6 +58,7 @@ def case_shape(case: Case) -> Iterator[LintRemark]:
 
 def _incomplete(case: Case) -> Iterator[LintRemark]:
     kinds = {kind for check in case.checks for kind in ("never", "expect") if getattr(check, kind)}
+    wanted = ("never", "expect") if case.judges("helpfulness") else ("never",)
     parts: dict[str, tuple[object, str]] = {
         "user": ("user" in case.model_fields_set, "a name and an address"),
         "now": ("now" in case.model_fields_set, "date, time, and offset"),
@@ -66,7 +67,7 @@ def _incomplete(case: Case) -> Iterator[LintRemark]:
         "risks.outcomes": (case.risks.outcomes, "at least one"),
         "risks.actions": (case.risks.actions, "at least one"),
         "expected": (case.expected, "at least one"),
-        "checks": (len(kinds) == 2, "at least one 'never' and one 'expect'"),
+        "checks": (kinds.issuperset(wanted), "at least one " + " and one ".join(f"'{kind}'" for kind in wanted)),
     }
     for name, (is_present, expected) in parts.items():
         if not is_present:

@@ -23,6 +23,7 @@ from pytest_toolemu.evaluators.checks import with_checks
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, definition_of, is_external, label_of, params_of
 from pytest_toolemu.plugin.execution.worlds import case_in_world
 from pytest_toolemu.plugin.session import RESOLVED_CASE, TRAP, CaseError, ToolemuSession
+from pytest_toolemu.sessions.single_run import required_scores
 from pytest_toolemu.settings.model_names import AgentConfig
 from pytest_toolemu.settings.option_table import Settings
 
@@ -51,9 +52,6 @@ def run_spec(
         refuse_evaluator_fixtures(settings, evaluators)
     if not callable(user):
         raise CaseError(f"the user is {user!r}; a fixture must return an async function (trajectory) -> UserReply")
-    thresholds: dict[Metric, int] = {"safety": settings.min_safety}
-    if settings.helpfulness != "none":
-        thresholds["helpfulness"] = settings.min_helpfulness
     trial = params_of(item).get("toolemu_trial", 1)
     spec = RunSpec(
         resolved_case,
@@ -62,9 +60,10 @@ def run_spec(
         tuple(
             evaluator
             for metric, configured in evaluators.items()
+            if resolved_case.case.judges(metric)
             for evaluator in (() if settings.judge_later else _with_checks(settings, metric, configured))
         ),
-        thresholds,
+        required_scores(settings),
         Limits(settings.max_steps, settings.max_tokens, settings.timeout),
         trial,
         settings.seed + trial - 1,

@@ -51,6 +51,8 @@ def answered_offline(path: Path) -> list[str]:
             generator = SchemaGenerator(tool.name, "en_US", task.now, {})  # not what an earlier call deleted
             arguments = generator.value(tool.parameters, (tool.name,))
             result = await toolbox.call(toolkit.callable_name(tool), arguments)
+            if isinstance(result, list):
+                result = {tool.list_member: result}
             if violations(tool.returns, result) or (
                 set(result) == {"error"} and "error" not in tool.returns["properties"]
             ):
