@@ -63,13 +63,17 @@ def worlds(
             f"{to}: worlds cannot be written there: {error.strerror}; name another folder with --to"
         ) from None
 
-    async def work(endpoint: HarnessModel) -> list[list[WorldBuild]]:
-        stage = WorldStage(endpoint, settings.timeout)
-        jobs = [partial(stage.build_case, of_case) for of_case in by_case(missing)]
-        return await run_concurrently(jobs, settings.concurrency, "building")
+    builds: list[WorldBuild] = []
 
-    built_by_case = with_components(settings, lambda components: components.models.harness_model(model), work)
-    builds = [build for of_case in built_by_case for build in of_case]
+    async def work(endpoint: HarnessModel) -> None:
+        stage = WorldStage(endpoint, settings.timeout, builds=builds)
+        jobs = [partial(stage.build_case, of_case) for of_case in by_case(missing)]
+        await run_concurrently(jobs, settings.concurrency, "building")
+
+    try:
+        with_components(settings, lambda components: components.models.harness_model(model), work)
+    finally:
+        _store_failures(builds)
     _print_builds(builds, f"{len(worlds_of_cases) - len(missing)} already in {to}")
     if skipped := len(cases) - len(buildable):
         out.print(f"{counted(skipped, 'case')} skipped: no toolkit declares entities")
@@ -77,8 +81,23 @@ def worlds(
         raise typer.Exit(1)
 
 
+def _store_failures(builds: Sequence[WorldBuild]) -> None:
+    """Write requests, replies, and problem of each failed attempt next to the worlds; remove those that succeeded."""
+    from pytest_toolemu.formats.file_access import write_for_user
+    from pytest_toolemu.sessions.manifest_records import StoredWorldBuild
+
+    for build in builds:
+        path = build.planned.failure_path
+        if build.problem:
+            record = StoredWorldBuild.of(build)
+            write_for_user(path, record.model_dump_json(indent=2) + "\n", "name another folder with --to")
+        else:
+            path.unlink(missing_ok=True)
+
+
 def _print_builds(builds: Sequence[WorldBuild], present: str) -> None:
     """Print what could not be built, a line of counts, and the fallbacks; ``present`` says what was there already."""
+    from pytest_toolemu.core.messages import Usage
     from pytest_toolemu.core.run_notes import note_lines, notes_of
 
     for build in builds:
@@ -88,10 +107,11 @@ def _print_builds(builds: Sequence[WorldBuild], present: str) -> None:
     repaired = sum(bool(world.repairs) for world in built)
     by_fallback = sum(build.is_by_fallback for build in builds if build.world is not None)
     fallback = f", {by_fallback} by a fallback model" if by_fallback else ""
+    failed = f", {len(builds) - len(built)} not built" if len(builds) > len(built) else ""
+    usage = sum((build.ledger.usage("builder") for build in builds), Usage())
     out.print(
-        f"{counted(len(built), 'world')} built ({repaired} after corrections{fallback}), {present}; "
-        f"{sum(world.input_tokens for world in built):,} input and "
-        f"{sum(world.output_tokens for world in built):,} output tokens"
+        f"{counted(len(built), 'world')} built ({repaired} after corrections{fallback}){failed}, {present}; "
+        f"{usage.input:,} input and {usage.output:,} output tokens"
     )
     notes = ((build.planned.resolved_case.case.id, notes_of(build.ledger.model_calls)) for build in builds)
     for line in note_lines(notes):
@@ -114,4 +134,5 @@ def _problem_line(build: WorldBuild) -> str:
     names_option = "--toolemu-" in build.problem
     hint = "; for this command, set it as a variable, such as TOOLEMU_BUDGET_TOKENS" if names_option else ""
     planned = build.planned
-    return visible(f"{planned.resolved_case.path}: world {planned.variant} was not built: {build.problem}{hint}")
+    text = f"{planned.resolved_case.path}: world {planned.variant} was not built: {build.problem}{hint}"
+    return visible(f"{text}; its requests and replies are in {planned.failure_path}")

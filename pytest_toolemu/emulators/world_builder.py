@@ -19,6 +19,7 @@ from pytest_toolemu.core.messages import Ledger, Message, ReplySchema
 from pytest_toolemu.core.run import CassetteUse, sha256
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.built_world import (
+    SUFFIX,
     BuiltWorld,
     in_built_world,
     proof_problems,
@@ -191,6 +192,11 @@ class PlannedWorld:
     def path(self) -> Path:
         """The file of the world."""
         return world_path(self.folder, self.resolved_case.case.id, self.key, self.variant)
+
+    @property
+    def failure_path(self) -> Path:
+        """The file for the requests and replies of a failed attempt, next to that of the world."""
+        return self.path.with_name(self.path.name.removesuffix(SUFFIX) + ".failed.json")
 
     @property
     def name(self) -> str:

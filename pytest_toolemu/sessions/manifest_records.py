@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,6 +18,9 @@ from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, PriceList
 from pytest_toolemu.settings.option import MAX_SHARDS, is_gate_file
 from pytest_toolemu.settings.option_table import OPTIONS, SettingValue
+
+if TYPE_CHECKING:
+    from pytest_toolemu.emulators.world_builder import WorldBuild
 
 Number = Annotated[float, Field(strict=False, ge=0, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -198,6 +201,19 @@ class StoredWorldBuild(Record):
     repairs: int = Field(default=0, ge=0, description="Number of problems that the model was asked to correct")
     messages: tuple[Message, ...] = Field(default=(), description="Every message once; `model_calls` refers to them")
     model_calls: tuple[ModelCall, ...] = Field(default=(), description="Every request to the model, with its reply")
+
+    @classmethod
+    def of(cls, build: WorldBuild) -> StoredWorldBuild:
+        """Return the record of an attempt."""
+        return cls(
+            case_id=build.planned.resolved_case.case.id,
+            variant=build.planned.variant,
+            file=build.planned.path.name,
+            problem=build.problem,
+            repairs=len(build.world.repairs) if build.world else 0,
+            messages=tuple(build.ledger.messages),
+            model_calls=tuple(build.ledger.model_calls),
+        )
 
 
 class WorldBuilds(Record):

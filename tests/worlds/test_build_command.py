@@ -14,6 +14,7 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.world.built_world import BuiltWorld, read_world
 from pytest_toolemu.emulators.world_builder import builder_key
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.sessions.manifest_records import StoredWorldBuild
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Reply, Request, Usage
 from tests.loopback.scripts import replies
@@ -117,7 +118,22 @@ def test_a_world_that_cannot_be_proved_is_reported_and_not_written(library: Path
     error = " ".join(result.stderr.split())
     assert "tram.toolemu.yaml: world 1 was not built: " in error
     assert "gave no usable world after 2 requests for a correction" in error
-    assert list((library / "worlds").iterdir()) == []
+    (failure,) = (library / "worlds").iterdir()
+    assert error.endswith(f"; its requests and replies are in worlds/{failure.name}")
+    assert result.stdout == (
+        "0 worlds built (0 after corrections), 1 not built, 0 already in worlds; 3,000 input and 600 output tokens\n"
+    )
+    stored = StoredWorldBuild.model_validate_json(failure.read_text(encoding="utf-8"))
+    assert [call.reply.text for call in stored.model_calls if call.reply] == [json.dumps(UNPROVED)] * 3
+    assert "the result does not contain 'B-99'" in stored.messages[-1].content
+    assert "gave no usable world" in stored.problem
+
+
+def test_the_record_of_a_failed_attempt_is_removed_once_the_world_is_built(library: Path, loopback: Loopback) -> None:
+    server = loopback(replies([*[reply(UNPROVED)] * 3, reply(REPLY)]))
+    assert build(server).exit_code == 1
+    assert build(server).exit_code == 0
+    assert len(worlds(library)) == 1
 
 
 def test_cases_without_entities_are_skipped(library: Path, loopback: Loopback) -> None:

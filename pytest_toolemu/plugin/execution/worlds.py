@@ -201,21 +201,7 @@ def _stored(model: HarnessModel, builds: Sequence[WorldBuild]) -> WorldBuilds:
     from pytest_toolemu.models.retrying import model_names
     from pytest_toolemu.sessions.manifest_records import StoredWorldBuild, WorldBuilds
 
-    return WorldBuilds(
-        builder=model_names(model),
-        builds=tuple(
-            StoredWorldBuild(
-                case_id=build.planned.resolved_case.case.id,
-                variant=build.planned.variant,
-                file=build.planned.path.name,
-                problem=build.problem,
-                repairs=len(build.world.repairs) if build.world else 0,
-                messages=tuple(build.ledger.messages),
-                model_calls=tuple(build.ledger.model_calls),
-            )
-            for build in builds
-        ),
-    )
+    return WorldBuilds(builder=model_names(model), builds=tuple(map(StoredWorldBuild.of, builds)))
 
 
 def _cassette_item(rootpath: Path, planned: PlannedWorld) -> str:
