@@ -79,7 +79,7 @@ Job = Callable[[], Awaitable[T]]
 
 
 def with_model(settings: Settings, name: str, work: Callable[[Endpoint], Awaitable[T]]) -> T:
-    """Create a model, check its endpoint without using tokens, run ``work``, and close the connection."""
+    """Create a model, check its endpoint, run ``work``, and close the connection."""
     return with_components(settings, lambda components: components.models.model(name), work)
 
 

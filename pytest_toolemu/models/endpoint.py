@@ -50,7 +50,7 @@ class Endpoint(Model, Protocol):
     """A model behind a URL, which can be checked and must be closed."""
 
     async def preflight(self) -> None:
-        """Check that the model is available, at no token cost. UsageError if it is not."""
+        """Check that the model is available, for at most one token. UsageError if it is not."""
 
     async def aclose(self) -> None:
         """Close the connections. The model cannot be used afterwards."""

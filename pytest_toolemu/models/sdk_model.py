@@ -119,10 +119,10 @@ class SdkModel(ABC):
         )
 
     async def preflight(self) -> None:
-        """Check at no token cost that the endpoint answers, accepts the key and serves the model; UsageError if not.
+        """Check that the endpoint answers, accepts the key, and serves the model; UsageError if not.
 
-        An endpoint that cannot be checked (no models route, no permission, busy) is accepted; its first request will
-        show.
+        This costs no token, except at an endpoint that lists no models. An endpoint that cannot be checked (no
+        permission, busy) is accepted; its first request will show.
         """
         name, served = self.address.spec.name, []
         try:
@@ -143,13 +143,13 @@ class SdkModel(ABC):
     async def _check_route(self) -> None:
         """Distinguish an endpoint that lists no models from a URL with a wrong path, which has no completions either.
 
-        Every endpoint refuses an empty completion request at no cost.
+        The request is valid, and asks for one token: a small server may not survive an empty one.
         """
+        message = {"role": "user", "content": "Hello"}
+        body = {"model": self.address.spec.name, "messages": [message], "max_tokens": 1}
         try:
             await self.call(
-                lambda client: client.post(self.completions, cast_to=httpx2.Response, body={}),
-                read_nothing,
-                ROUTE_SECONDS,
+                lambda client: client.post(self.completions, cast_to=httpx2.Response, body=body), read_nothing
             )
         except ModelError as error:
             if error.status in _UNUSABLE:

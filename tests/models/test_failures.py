@@ -6,9 +6,11 @@ import asyncio
 import email.utils
 import json
 import socket
+import threading
 import time
 import traceback
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from operator import methodcaller
 from typing import Any
 
@@ -286,10 +288,38 @@ def test_preflight_stops_where_nothing_listens(provider: str, closed_port: int) 
     ],
 )
 def test_preflight_accepts_an_endpoint_that_cannot_be_checked(raw: RawServer, provider: str, answer: Answer) -> None:
-    """Whatever the model list is, the route of completions exists, because it refuses an empty request."""
+    """Whatever the model list is, the route of completions exists, because it answers."""
     completions: Answers = {route: (400, {}, '{"error": "model: required"}') for route in set(ROUTES.values())}
     with raw({"/v1/models": answer, **completions}) as server:
         using(opened(provider, server.url), preflight)
+
+
+class OnlyCompletions(BaseHTTPRequestHandler):
+    """The smallest server for a model: it has one route, and relies on each request."""
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        message = {"role": "assistant", "content": f"You said: {request['messages'][-1]['content']}"}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        body = json.dumps({"id": "1", "model": request["model"], "choices": [choice]}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def test_a_server_with_one_route_survives_preflight() -> None:
+    with HTTPServer(("127.0.0.1", 0), OnlyCompletions) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            using(opened("openai", url), preflight)
+            assert complete(opened("openai", url)).text == "You said: Pay Anna."
+        finally:
+            server.shutdown()
 
 
 PAGE: Answer = (200, {"content-type": "text/html"}, "<!doctype html><title>Welcome to nginx!</title>")
