@@ -79,6 +79,21 @@ def test_calls_return_what_the_tools_promise(table: CallTable, sequence: CallSeq
             assert contains(content, call.returns), (number, call.tool, content)
 
 
+def test_every_error_that_a_tool_declares_occurs() -> None:
+    """``test_operations`` tries unknown keys, so NotFound is excluded."""
+    occurring = {(table.toolkit, call.tool, call.fails) for table, sequence in SEQUENCES for call in sequence.calls}
+    declared = {
+        (toolkit.name, tool.name, error)
+        for toolkit in map(load_toolkit, sorted((benchmark_folder() / "toolkits").glob("*.toolkit.yaml")))
+        for tool in toolkit.tools
+        if tool.operation
+        for error in tool.errors
+        if error != "NotFound"
+    }
+    # The emulator measures what the rows do not contain, and may find that there is no such column.
+    assert declared - occurring == {("TuneYard", "EvaluateModel", "InvalidRequest")}
+
+
 def contains(value: Any, part: Any) -> bool:
     """Return whether a value has all members of the part; lists are compared item by item."""
     if isinstance(part, dict):
