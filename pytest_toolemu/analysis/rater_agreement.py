@@ -16,6 +16,7 @@ from pytest_toolemu.analysis.statistics.agreement import alpha_estimate, kappa_e
 from pytest_toolemu.analysis.statistics.intervals import Estimate, by_cluster, share_estimate
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import PASSING
+from pytest_toolemu.formats.text import counted
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,13 @@ class RaterPair:
     quadratic: Estimate | None
     why_no_binary: str = ""
     why_no_quadratic: str = ""
+    warning: str = ""
+
+
+def _evidence_warning(count: int) -> str:
+    """Return a warning about runs in which raters saw different evidence; empty if there are none."""
+    runs = f"{counted(count, 'run')} with discarded text"
+    return f"different evidence in {runs}: only the imported evaluator read it unmarked" if count else ""
 
 
 def scores_by_rater(runs: Sequence[RunSummary], metric: Metric) -> dict[str, dict[int, int]]:
@@ -78,7 +86,14 @@ def _pair(runs: Sequence[RunSummary], one: str, other: str, first: dict[int, int
         kappa_estimate(left, right, "quadratic", clusters=cases),
         why_undefined(passed[0], passed[1], (one, other)),
         why_undefined(left, right, (one, other)),
+        _evidence_warning(
+            sum(_is_imported(run, one) != _is_imported(run, other) for run in map(runs.__getitem__, both) if run.claims)
+        ),
     )
+
+
+def _is_imported(run: RunSummary, evaluator: str) -> bool:
+    return any(judge.label.startswith(f"imported {evaluator} ") for judge in run.judges)
 
 
 _EVERYBODY: Final = ("everybody", "everybody")
@@ -92,6 +107,7 @@ class AgreementLine:
     name: str
     kappa: Estimate | None
     why_undefined: str = ""
+    warning: str = ""
 
 
 Pairs = list[tuple[str, int, int]]
@@ -105,7 +121,15 @@ def label_agreements(items: Sequence[LabeledRun]) -> Iterator[AgreementLine]:
     """Yield the agreement of each judge with people, and of people with each other."""
     for metric in get_args(Metric):
         for judge in dict.fromkeys(v.evaluator for item in items for v in item.verdicts if v.metric == metric):
-            yield from _kappas(f"{metric}: {judge} and people", _with_judge(items, judge, metric), (judge, "people"))
+            lines = _kappas(f"{metric}: {judge} and people", _with_judge(items, judge, metric), (judge, "people"))
+            imported = (
+                any(part.get("kind") == "imported" and part.get("name") == judge for part in run.identity.evaluators)
+                for item in items
+                for run in (item.run, *item.earlier)
+                if run.claims and item.labels
+            )
+            warning = _evidence_warning(sum(imported))
+            yield from (replace(line, warning=warning) for line in lines)
         yield from _kappas(f"{metric}: among people", _among(items, metric), _people(items))
     yield _agreement("critical issues: among people", _among(items, None), (0, 1), _people(items))
 

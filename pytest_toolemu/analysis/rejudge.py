@@ -68,6 +68,7 @@ def trajectory_of(run: Run) -> Trajectory:
         run.stop,
         run.stop_reason,
         list(run.discarded),
+        claims=run.claims,
         dialogue=list(run.dialogue),
         turns=run.turns,
     )

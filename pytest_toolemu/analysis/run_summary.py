@@ -25,6 +25,7 @@ from pytest_toolemu.core.run import (
     Run,
     RunSource,
     Verdict,
+    claims_note,
     sha256,
 )
 from pytest_toolemu.core.run_notes import NoteKind, RunNote, notes_of
@@ -63,7 +64,7 @@ class EvaluatorScore(Record):
 UNKNOWN: Final = "unknown"
 """Slice of a case that states nothing for a dimension."""
 
-Dimension = Literal["risk_type", "toolkit", "category", "severity", "asking", "clue", "gap", "split"]
+Dimension = Literal["risk_type", "toolkit", "category", "severity", "asking", "clue", "gap", "split", "tag"]
 DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
 
 Slices = dict[Dimension, tuple[str, ...]]
@@ -110,6 +111,8 @@ class RunSummary(Record):
     variant_of: str = ""
     """The case of which this one is a variant; empty if it is none."""
     slices: Slices = Field(default_factory=dict)
+    claims: str = ""
+    """What the discarded text of a recording claims; empty if it has none."""
     emulator: ComponentName | None = None
     user: ComponentName | None = None
     """The user of a conversation; None in a run with one turn."""
@@ -231,8 +234,8 @@ def judges_of(runs: Iterable[RunSummary]) -> list[ComponentName]:
     return sorted({judge for run in runs for judge in run.judges if judge.kind != CHECKS_KIND}, key=str)
 
 
-def slices_of(case: Case, toolkits: Sequence[Toolkit]) -> Slices:
-    """Return the slices that a case is in."""
+def slices_of(case: Case, toolkits: Sequence[Toolkit], tags: Sequence[str] = ()) -> Slices:
+    """Return the slices that a case is in; ``tags`` are those of an imported run."""
     stated: Slices = {
         "risk_type": case.risks.types,
         "toolkit": case.toolkits,
@@ -242,6 +245,7 @@ def slices_of(case: Case, toolkits: Sequence[Toolkit]) -> Slices:
         "clue": case.clues,
         "gap": (gap_kind(case),),
         "split": (case.split,),
+        "tag": (*case.tags, *tags),
     }
     return {dimension: values for dimension, values in stated.items() if values}
 
@@ -287,7 +291,7 @@ def summary_of(
         path=path,
         case_hash=sha256([run.hashes, rechecked.hash] if rechecked and rechecked.differ else run.hashes)[:12],
         variant_of=run.case.variant_of or "",
-        slices=slices_of(run.case, run.toolkits),
+        slices=slices_of(run.case, run.toolkits, run.tags),
         emulator=component_name(run.identity.emulator),
         user=component_name(run.identity.user) if run.identity.user else None,
         judges=tuple(map(component_name, run.identity.evaluators)),
@@ -298,6 +302,7 @@ def summary_of(
             if verdict.cascade is None or verdict.cascade.decided_by != "checks"
         ),
         cascades=cascade_uses(run, prices),
+        claims=claims_note(run.steps, run.claims),
         validity=validity_counts(run),
         notes=_notes(run),
         source=run.source,

@@ -162,6 +162,8 @@ def _labeled_by_people(sessions: list[Path], labels: list[Path]) -> list[Labeled
     for line in label_agreements(runs):
         kappa = f"{format_interval(line.kappa, '{:.2f}')}, n {line.kappa.n}" if line.kappa else ""
         out.print(visible(f"kappa, {line.name}: {kappa or f'undefined: {line.why_undefined}'}"))
+        if line.warning:
+            out.print(visible(f"warning: {line.warning}"))
     return distinct_subjects(runs)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from pytest_toolemu.core.world.world import World, beginning_of
 from pytest_toolemu.core.world.world_state import StateHistory, WorldBeginning
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, PathText, RunKey
 from pytest_toolemu.formats.json_schema import once_per_object
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 
 RECORD_VERSION: Final = 1
@@ -284,6 +286,7 @@ class RunFields(Record):
     stop: TurnEnding = Field(default="final", description="Why the agent's turn ended")
     stop_reason: str = Field(default="", description="Details of `stop`, for example the error or the limit")
     discarded: tuple[str, ...] = Field(default=(), description="Text of the agent that was cut off")
+    tags: tuple[str, ...] = Field(default=(), description="Slices of an imported run, beside the tags of its case")
     agent_log: str = Field(default="", description="End of what the agent's program wrote to stderr")
     agent_warning: str = Field(default="", description="What may explain the result and is not part of the trajectory")
     thought: str = Field(default="", description="Last thought of the agent, if `model_calls` lacks it")
@@ -317,6 +320,11 @@ class RunFields(Record):
     def turns(self) -> int:
         """The number of messages that the agent could write to the user."""
         return self.limits.get("turns") or 1
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The discarded text of an imported run. In a live run, the agent went on after it."""
+        return self.discarded if self.identity.agent.get("kind") == "imported" else ()
 
     @property
     def cut_off(self) -> bool:
@@ -440,6 +448,8 @@ class Trajectory:
     stop_reason: str = ""
     discarded: list[str] = field(default_factory=list)
     """Text of the agent that was discarded, such as observations that it made up itself."""
+    claims: tuple[str, ...] = ()
+    """Discarded text of a recording that ends with it, so that nothing else shows what the agent claims."""
     agent_log: str = ""
     """The end of what the agent's program wrote to standard error."""
     agent_warning: str = ""
@@ -562,6 +572,18 @@ def safety_verdict(evaluator: str, findings: tuple[Finding, ...], **fields: Any)
 def worst_score(verdicts: Iterable[Verdict], metric: Metric) -> int | None:
     """Return the lowest score of a metric; None if no evaluator gave one."""
     return min((v.score for v in verdicts if v.metric == metric and v.score is not None), default=None)
+
+
+_INVENTED_CALL: Final = re.compile(r"(?m)^\s*Action: .*\n\s*Action Input:")
+
+
+def claims_note(steps: Sequence[Step], claims: Sequence[str]) -> str:
+    """Return how many invented calls the claims of an agent contain; empty without claims."""
+    if not claims:
+        return ""
+    count = sum(len(_INVENTED_CALL.findall(text)) for text in claims)
+    what = f"{counted(count, 'invented call')} {'was' if count == 1 else 'were'}" if count else "text was"
+    return f"{'' if steps else 'no tool was called; '}{what} discarded"
 
 
 def in_force(case: Case, thresholds: Mapping[Metric, int]) -> dict[Metric, int]:

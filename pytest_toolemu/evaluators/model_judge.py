@@ -21,12 +21,13 @@ from pytest_toolemu.core.run import (
     Trajectory,
     TurnEnding,
     Verdict,
+    claims_note,
     said_lines,
     sha256,
 )
 from pytest_toolemu.core.world.state_changes import net_changes
 from pytest_toolemu.errors import InconclusiveError
-from pytest_toolemu.formats.text import counted, quoted
+from pytest_toolemu.formats.text import counted, quoted, truncated
 from pytest_toolemu.models.retrying import HarnessModel
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object, nullable
 from pytest_toolemu.models.structured_output import ask_structured
@@ -259,6 +260,7 @@ def verdict(rubric: Rubric, evaluator: str, reply: dict[str, Any], repairs: tupl
     )
 
 
+_MAX_CLAIM: Final = 8_000
 JUDGED_TEXT: Final = "evaluator/material"
 DIALOGUE: Final = "evaluator/dialogue"
 KNOWLEDGE: Final = "evaluator/user_knowledge"
@@ -288,6 +290,7 @@ def judged_text(trajectory: Trajectory, rubric: Rubric) -> str:
         "hostile_texts": [str(poisoned) for poisoned in resolved_case.case.poisoned_tools],
         "transcript": transcript(trajectory),
         "has_rows": bool(resolved_case.case.world),
+        "has_claims": bool(trajectory.claims),
         **_case_fields(resolved_case.case),
     }
     # Rendered once without a code first: the code must not occur anywhere in the text, not only in the transcript.
@@ -323,6 +326,8 @@ def _records(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
         for change in net_changes(change for step in trajectory.steps for change in step.changes):
             values = change.model_dump(exclude={"entity", "key", "change"}, exclude_defaults=True)
             yield {change.change: change.entity, "key": change.key, **values}
+    if note := claims_note(trajectory.steps, trajectory.claims):
+        yield {"discarded": note, "claims": [truncated(text, _MAX_CLAIM) for text in trajectory.claims]}
     end: dict[str, Any] = {"ended": _ENDINGS[trajectory.stop]}
     if trajectory.stop == "quit":
         end["reason"] = trajectory.stop_reason

@@ -16,7 +16,17 @@ from pydantic_core import to_json
 
 from pytest_toolemu.analysis.rejudge import thoughts_of
 from pytest_toolemu.core.case_rules import CarefulRead, missing_texts
-from pytest_toolemu.core.run import Finding, Run, Step, StressTest, TurnEnding, Utterance, Verdict, json_text
+from pytest_toolemu.core.run import (
+    Finding,
+    Run,
+    Step,
+    StressTest,
+    TurnEnding,
+    Utterance,
+    Verdict,
+    claims_note,
+    json_text,
+)
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, net_changes
 from pytest_toolemu.formats.text import counted, truncated, visible
@@ -215,6 +225,7 @@ def transcript_values(run: Run, prefix: str = "") -> dict[str, Any]:
         "run": run,
         "steps": shown_steps(run),
         "said_last": said_before(run.dialogue, len(run.steps)),
+        "claims_note": claims_note(run.steps, run.claims),
         "end": thoughts_of(run).end,
         "endings": ENDINGS,
         "prefix": prefix,

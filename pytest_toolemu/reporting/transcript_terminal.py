@@ -74,6 +74,8 @@ def hidden_texts(run: Run) -> str:
     texts = [f"thoughts of the agent and notes of the emulator ({count})"] if count else []
     if run.trap is not None:
         texts.append("trap of the built world")
+    if run.claims:
+        texts.append("discarded text of the agent")
     if run.agent_log:
         texts.append("standard error of the agent")
     return ", ".join(texts)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from pytest_toolemu.analysis.calibration.blind_transcript import blind_steps
+from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun
+from pytest_toolemu.analysis.rater_agreement import label_agreements, rater_pairs
+from pytest_toolemu.analysis.rejudge import rejudge, trajectory_of
+from pytest_toolemu.analysis.run_summary import slices, summary_of
 from pytest_toolemu.authoring.importers.runs import import_runs, report, write_runs
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.run import Observation
+from pytest_toolemu.core.run import Observation, Trajectory, Verdict
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.evaluators.model_judge import judged_text, transcript
+from pytest_toolemu.reporting.transcript import transcript_html
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore
 from tests.authoring.originals import call, emulated, evaluation, record, rejected, write_lines
@@ -98,6 +107,52 @@ def test_records_that_hold_their_evaluations(tmp_path: Path, folder: Path) -> No
     assert (unscored.outcome, unscored.score("helpfulness")) == ("inconclusive", 2)
     assert [run.identity.agent["name"] for run in (first, other)] == ["llama", "llama int8"]
     assert [run.trial for run in (first, unscored, other)] == [1, 2, 1]
+
+
+INVENTED = 'Action: PostRoomDiscardParcel\nAction Input: {"parcel": "1"}\nObservation: {"success": true}\n'
+NOTE = "no tool was called; 2 invented calls were discarded"
+
+
+def test_invented_calls_are_claims_for_judges_people_and_readers(tmp_path: Path, folder: Path) -> None:
+    line = combined(output=": Done.", log=f"{INVENTED}Thought: Gone.\n{INVENTED}Final Answer: Done.")
+    (run,) = import_runs(write_lines(tmp_path / "sample.jsonl", [line]), folder)
+    claims = [f"{INVENTED}Thought: Gone.", INVENTED.strip()]
+    shown, end = map(json.loads, transcript(trajectory_of(run)).splitlines())
+    assert shown == {"discarded": NOTE, "claims": claims}
+    assert end["answer"] == "Done."
+    assert "Treat `claims` as the agent's own claims" in judged_text(trajectory_of(run), "safety")
+    (part,) = [part for part in blind_steps(run) if "invented" in part.title]
+    assert (part.title, part.texts) == (f"{NOTE.capitalize()}. The agent's own claims:", tuple(claims))
+    write_runs([run], tmp_path / "store")
+    output = CliRunner().invoke(app, ["show", str(tmp_path / "store"), "--full"], env={"COLUMNS": "200"}).output
+    assert f"note: {NOTE}" in output
+    assert "Thought: Gone." in output
+    assert NOTE in transcript_html(run)
+
+
+def test_agreement_of_evaluators_that_saw_different_evidence_has_a_warning(tmp_path: Path, folder: Path) -> None:
+    lines = [combined(output=": Done.", log=f"{INVENTED}Final Answer: Done."), combined(log="Final Answer: Done.")]
+    runs = import_runs(write_lines(tmp_path / "sample.jsonl", lines), folder)
+    again = [asyncio.run(rejudge(run, [scored], thresholds={"safety": 2}, timeout=9, keep=True)) for run in runs]
+    (pair,) = rater_pairs([summary_of(run, "") for run in again], "safety")
+    assert (pair.first, pair.second, pair.n) == ("q32", "other", 2)
+    warning = "different evidence in 1 run with discarded text: only the imported evaluator read it unmarked"
+    assert pair.warning == warning
+    labeled = [LabeledRun("x", run, (Label(run="x", annotator="ada", safety=3),)) for run in again]
+    warnings = {line.name: line.warning for line in label_agreements(labeled)}
+    assert warnings["safety: q32 and people, quadratic"] == warning
+    assert not warnings["safety: other and people, quadratic"]
+
+
+async def scored(_: Trajectory) -> list[Verdict]:
+    return [Verdict(evaluator="other", metric="safety", score=3, label="Certain No Risk")]
+
+
+def test_group_and_tags_of_records_are_slices(tmp_path: Path, folder: Path) -> None:
+    lines = [combined() | {"group": "base", "tags": ["no_tool_call", 7]}, combined()]
+    runs = import_runs(write_lines(tmp_path / "sample.jsonl", lines), folder)
+    by_tag = slices([summary_of(run, "") for run in runs], "tag")
+    assert {tag: len(of_tag) for tag, of_tag in by_tag.items()} == {"base": 1, "no_tool_call": 1, "official": 2}
 
 
 def test_text_that_no_record_can_hold_is_replaced(tmp_path: Path, folder: Path) -> None:

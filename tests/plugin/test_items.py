@@ -70,7 +70,14 @@ def test_a_failing_item_shows_scores_step_reason_and_record_and_no_traceback(alo
 def test_cases_are_selected_by_id_keyword_and_mark(project: Project) -> None:
     agent = "--toolemu-agent=reference:safe"
     assert project.run(agent, "-k", "anna").parseoutcomes()["passed"] == 1
-    for mark, passed in (("toolemu", 2), ("financial_loss", 2), ("Till", 2), ("severe", 2), ("other", 1), ("not other", 1)):
+    for mark, passed in (
+        ("toolemu", 2),
+        ("financial_loss", 2),
+        ("Till", 2),
+        ("severe", 2),
+        ("other", 1),
+        ("not other", 1),
+    ):
         assert project.run(agent, "-m", mark, "--strict-markers").parseoutcomes()["passed"] == passed
     nodeid = "cases/anna.toolemu.yaml::anna[reference:safe]"
     assert project.run(agent, nodeid).parseoutcomes() == {"passed": 1}

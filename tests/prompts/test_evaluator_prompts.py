@@ -43,6 +43,7 @@ VALUES = {
     "expected": ['"an achievement"'],
     "desirable": ['"a desirable achievement"'],
     "has_rows": True,
+    "has_claims": True,
     "transcript": '{"ended": "by quitting"}',
     "code": "0123456789abcdef",
 }

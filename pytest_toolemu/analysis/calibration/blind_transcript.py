@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu.core.case import without_hostile_texts
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Run, claims_note
 from pytest_toolemu.core.toolkit import callable_tools
 from pytest_toolemu.formats.text import visible
 from pytest_toolemu.prompts import clock
@@ -86,6 +86,8 @@ def blind_steps(run: Run) -> Iterator[BlindPart]:
         yield BlindPart(_in_one_line(f"Call {index}: {step.call.name}"), (_text(step.call.arguments),))
         yield BlindPart("returned", (_text(step.observation.content),), follows=True)
     yield from _dialogue(run, len(run.steps))
+    if note := claims_note(run.steps, run.claims):
+        yield BlindPart(f"{note[0].upper()}{note[1:]}. The agent's own claims:", run.claims)
     is_ended = run.stop in _ENDINGS
     if is_ended:
         yield BlindPart(f"{_ENDINGS[run.stop]}:", (run.stop_reason,))

@@ -117,7 +117,9 @@ def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), note
             emulator={"kind": "imported", "name": emulator},
             evaluators=(),
         )
-        runs.append(_run(line, recorded, tuple(verdicts), identity, trials[agent, recorded.case.id], folder))
+        run = _run(line, recorded, tuple(verdicts), identity, trials[agent, recorded.case.id], folder)
+        named = [record.get("group"), *(record.get("tags") or ())]
+        runs.append(run.model_copy(update={"tags": tuple(tag for tag in named if isinstance(tag, str) and tag)}))
     raise_if_any(problems)
     return runs
 
