@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import pytest_toolemu
 
 ROOT = Path(__file__).parents[2]
+WORKFLOWS = [
+    ROOT / ".github/workflows/ci.yml",
+    ROOT / "examples/starter/agent-safety.yml",
+    *sorted((ROOT / "examples/github-actions").glob("*.yml")),
+]
 
 
 def read(name: str) -> Any:
@@ -22,12 +30,34 @@ def read(name: str) -> Any:
 
 @pytest.mark.parametrize(
     ("schema", "name"),
-    [("vendor.github-workflows", ".github/workflows/ci.yml"), ("vendor.citation-file-format", "CITATION.cff")],
+    [
+        *(("vendor.github-workflows", str(path.relative_to(ROOT))) for path in WORKFLOWS),
+        ("vendor.dependabot", ".github/dependabot.yml"),
+        ("vendor.citation-file-format", "CITATION.cff"),
+    ],
 )
 def test_a_file_satisfies_its_published_schema(schema: str, name: str) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(ROOT / name)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
+
+
+def test_each_action_runs_at_one_commit() -> None:
+    """Dependabot updates the project's own workflow; the examples follow."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
+    pins = set(re.findall(r"uses: (\S+)@([0-9a-f]{40}) # v\d+\.\d+\.\d+$", text, re.MULTILINE))
+    assert text.count("uses: ") == len(re.findall(r"uses: \S+@[0-9a-f]{40} # v", text))
+    assert len(pins) == len({action for action, _ in pins}) == 4
+
+
+def test_ci_installs_versions_that_the_project_allows() -> None:
+    lines = (ROOT / ".ci/constraints.txt").read_text(encoding="utf-8").splitlines()
+    versions = dict(line.split("==") for line in lines if not line.startswith("#"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = (line for name, lines in project["optional-dependencies"].items() if name != "vllm" for line in lines)
+    requirements = [Requirement(line) for line in (*project["dependencies"], *extras)]
+    pinned = {each.name.lower(): each for each in requirements if each.name != project["name"]}
+    assert [name for name, each in pinned.items() if not each.specifier.contains(versions[name])] == []
 
 
 def test_the_citation_names_the_version_of_the_package() -> None:
