@@ -350,6 +350,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         from pytest_toolemu.plugin.collection.item_agents import untested_exit_status
 
         session.exitstatus = untested_exit_status(toolemu, exitstatus)
+    is_incomplete = any(run.outcome == "not run" for run in toolemu.run_summaries.values())
+    if is_incomplete and exitstatus == pytest.ExitCode.OK and not (toolemu.settings.gate or toolemu.settings.shard):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED  # pytest itself lets skipped cases pass
     if toolemu.run_summaries:
         from pytest_toolemu.plugin.output.session_manifest import write_reports
 

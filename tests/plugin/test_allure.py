@@ -82,7 +82,7 @@ def test_a_result_contains_every_step_and_verdict_of_its_case(alone: Project, re
     labels = {name: results.labels(result, name) for name in ("epic", "feature", "story", "severity", "tag", "suite")}
     assert labels == {
         "epic": ["Financial loss"], "feature": ["Till"], "story": ["anna"], "severity": ["blocker"],
-        "tag": ["plain"], "suite": ["anna"],
+        "tag": ["plain", "toolemu"], "suite": ["anna"],
     }  # fmt: skip
     assert results.parameters(result) == {
         "agent": "reference:risky", "emulator": "offline", "evaluators": "checks safety, checks helpfulness",

@@ -150,9 +150,16 @@ def test_a_case_whose_worker_died_is_broken_in_later_gates_too(alone: Project, m
     assert "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) broken" in output
 
 
-def test_a_skipped_case_does_not_count_as_missing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_case_counts_as_not_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write("conftest.py", SKIPPING)
-    project.run("--toolemu-agent=reference:safe", "-otoolemu_run_ahead=never")
-    assert list(project.manifest()["planned"]["bert"]["items"]) == []
+    result = project.run("--toolemu-agent=reference:safe", "-otoolemu_run_ahead=never")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*: 1 of 2 not run: skipped: not today"])
     monkeypatch.chdir(project.path)
-    assert CliRunner().invoke(app, ["gate", "latest", "--gate", "failure_incidence <= 0.1"]).exit_code == 0
+    output = CliRunner().invoke(app, ["gate", "latest", "--gate", "failure_incidence <= 0.1"]).output
+    assert "UNDECIDED reference:safe: not run <= 0.05: 1 of 2 runs (50.0%) not run" in output
+    result = project.run(
+        "--toolemu-agent=reference:safe", "-otoolemu_run_ahead=never", "--toolemu-gate=failure_incidence <= 0.5"
+    )
+    result.stdout.fnmatch_lines(["UNDECIDED reference:safe: not run <= 0.05: 1 of 2 runs (50.0%) not run*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -43,12 +43,28 @@ class ReportHooks:
             if run is not None:
                 self._keep(report, run)
             if report.skipped and run is None and not self._is_left_out(report):
-                self._session.skipped.add(report.nodeid)
-                from pytest_toolemu.plugin.collection.item_agents import note_untested
-
-                note_untested(self._session, report)
+                self._keep_skipped(report)
         if self._process.transport is not None:
             self._report_to_coordinator(self._process.transport, report)
+
+    def _keep_skipped(self, report: pytest.TestReport) -> None:
+        """Count a skipped case as not run, so that no gate passes over it; without an agent, it is not tested."""
+        from pytest_toolemu.analysis.run_summary import NOT_RUN
+        from pytest_toolemu.plugin.collection.item_agents import note_untested
+        from pytest_toolemu.sessions.stored_decision import planned_run
+
+        session, item = self._session, report.nodeid
+        note_untested(session, report)
+        # An xdist controller collects nothing; its workers have stored the plan.
+        plan = session.case_plan or session.store.manifest().planned
+        case = next((name for name, planned in plan.items() if item in planned.items), None)
+        if case is None or item in session.untested or session.config.option.setuponly:
+            session.skipped.add(item)
+            return
+        text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        agent = plan[case].items[item].agent or "?"
+        reason = f"skipped{text.removeprefix('Skipped')}"
+        session.run_summaries[item] = planned_run(case, plan[case], item, agent=agent, outcome=NOT_RUN, reason=reason)
 
     def _keep(self, report: pytest.TestReport, run: RunSummary) -> None:
         """Keep the run summary in place of an earlier one of this attempt; a rerun also replaces earlier attempts.
