@@ -56,6 +56,27 @@ def test_the_order_is_random_and_depends_on_the_seed(alone: Project) -> None:
     assert sorted(shuffled) == order() != shuffled
 
 
+def test_a_session_whose_order_another_plugin_changed_does_not_stop_early(project: Project) -> None:
+    """The first cases would be no random sample: failures could all be among the last ones."""
+    project.replace_cases(CASES)
+    project.write(
+        "conftest.py",
+        "import pytest\n"
+        "@pytest.hookimpl(wrapper=True, tryfirst=True)\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    yield\n"
+        "    items.sort(key=lambda item: item.nodeid)\n",
+    )
+    result = project.run("--toolemu-agent=reference:safe", "-otoolemu_run_ahead=never", GATE, f"{STOP}=0.05")
+    result.assert_outcomes(passed=43)
+    result.stdout.fnmatch_lines(
+        [
+            "the session cannot stop when its gates are decided: another plugin, or an option such as --ff, has changed the "
+            "random order of its cases"
+        ]
+    )
+
+
 def test_a_session_that_stopped_is_incomplete_until_the_other_cases_have_run(
     alone: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

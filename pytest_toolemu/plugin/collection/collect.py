@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import types
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from pytest_toolemu.analysis.run_summary import slices_of
 from pytest_toolemu.core.case import SUFFIX, Case, ResolvedCase, case_files
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
+from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
 from pytest_toolemu.formats.text import counted, visible
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title, is_plugin_fixture, label_of, labels
@@ -216,11 +216,13 @@ def case_plan(items: Iterable[pytest.Item]) -> dict[str, PlannedCase]:
     }
 
 
+def drawn_position(case_id: str, seed: int) -> str:
+    """Return what a random order of cases is sorted by."""
+    return sha256(f"order {seed} {case_id}")
+
+
 def shuffle(items: list[pytest.Item], seed: int) -> None:
-    """Order the cases at random, all trials of one together. The order depends on the seed and the set of cases."""
-    paths = sorted({str(item.stash[RESOLVED_CASE].path) for item in items if RESOLVED_CASE in item.stash})
-    random.Random(f"order {seed}").shuffle(paths)
-    position = {path: number for number, path in enumerate(paths)}
+    """Order the cases at random, all trials of one together. The order depends on the seed and the cases' IDs."""
     cases = [item for item in items if RESOLVED_CASE in item.stash]
-    cases.sort(key=lambda item: position[str(item.stash[RESOLVED_CASE].path)])
+    cases.sort(key=lambda item: drawn_position(item.stash[RESOLVED_CASE].case.id, seed))
     items[:] = [item for item in items if RESOLVED_CASE not in item.stash] + cases

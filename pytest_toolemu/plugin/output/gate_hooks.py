@@ -22,6 +22,7 @@ from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import CASCADE_KIND
 from pytest_toolemu.errors import ToolemuError, UsageError
 from pytest_toolemu.formats.text import counted, visible
+from pytest_toolemu.plugin.collection.collect import drawn_position
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.output.reports import record_path
 from pytest_toolemu.plugin.session import (
@@ -123,6 +124,12 @@ class GateHooks:
         reasons = late_gates(self._gates, planned)
         if self._process.lead().read(lambda coordinator: coordinator.total) != decisions.planned_count:
             reasons = ["Python tests run some of its cases"]
+        cases = {item: case for case, planned_case in plan.items() for item in planned_case.items}
+        order = [
+            drawn_position(cases[item], self._session.settings.seed) for item in self._session.nodeids if item in cases
+        ]
+        if self._session.permitted_error and order != sorted(order):
+            reasons = ["another plugin, or an option such as --ff, has changed the random order of its cases"]
         if reasons:
             text = f"the session cannot stop when its gates are decided: {'; '.join(reasons)}"
             self._session.notes.append(TerminalNote(text, "yellow"))
