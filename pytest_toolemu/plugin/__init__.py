@@ -170,6 +170,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     session = config.stash[SESSION]
     try:
         _mark_cases(items)
+        # With --keep-duplicates: equal items would overwrite each other's record.
+        distinct = {item.nodeid: item for item in items if RESOLVED_CASE in item.stash}
+        options.deselect(config, items, {item for item in items if distinct.get(item.nodeid, item) is not item})
         options.sample(config, items)
         if session.settings.shard:
             from pytest_toolemu.plugin.collection.shards import select_shard

@@ -87,6 +87,14 @@ def test_every_mode_gives_the_same_items_verdicts_and_records(crowd: Project, mo
     assert [len(run.steps) for run in runs] == [2 if name in ("p3", "p7") else 1 for name in NAMES]
 
 
+@pytest.mark.parametrize("mode", ["alone", "load"])
+def test_a_case_that_is_collected_twice_is_run_once(crowd: Project, mode: str) -> None:
+    """The second run would overwrite the record of the first."""
+    result = run(crowd, *MODES[mode], "--keep-duplicates", "cases", "cases")
+    result.assert_outcomes(passed=8, failed=2)
+    assert sorted(called_cases(crowd)) == sorted(set(called_cases(crowd)))
+
+
 def test_dist_each_is_refused(crowd: Project) -> None:
     result = run(crowd, "--dist=each", "--tx=2*popen")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
