@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun
 from pytest_toolemu.analysis.rater_agreement import label_agreements, rater_pairs
 from pytest_toolemu.analysis.rejudge import rejudge, trajectory_of
 from pytest_toolemu.analysis.run_summary import slices, summary_of
+from pytest_toolemu.authoring.importers import sources
 from pytest_toolemu.authoring.importers.runs import import_runs, report, write_runs
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.run import Observation, Trajectory, Verdict
@@ -205,11 +207,57 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, folder: Path) -> No
         import_runs(tmp_path / "gone.jsonl", folder)
     plain = tmp_path / "plain.jsonl.gz"
     plain.write_bytes(b"{}")
-    with pytest.raises(UsageError, match=r"plain\.jsonl\.gz: cannot be read: Not a gzipped file"):
+    with pytest.raises(
+        UsageError, match=r"plain\.jsonl\.gz: cannot be read: not a complete gzip file: Not a gzipped file"
+    ):
         import_runs(plain, folder)
     plain.write_bytes(gzip.compress(b"{}")[:-4])
-    with pytest.raises(UsageError, match=r"plain\.jsonl\.gz: not a complete gzip file"):
+    with pytest.raises(UsageError, match=r"plain\.jsonl\.gz: cannot be read: not a complete gzip file"):
         import_runs(plain, folder)
+
+
+COMMANDS = {
+    "toolemu": "all_toolkits.json",
+    "trajectories": "a.jsonl",
+    "trace": "a.json",
+    "tools functions": "a.json",
+    "tools openapi": "a.json",
+}
+
+
+def failed_import(command: str, path: Path, folder: Path) -> str:
+    """Run an import that must fail with one message, and return that."""
+    source = path.parent if command == "toolemu" else path
+    target = {"toolemu": ["x"], "trajectories": ["x", "--toolkits", folder], "trace": ["x"]}.get(command, [])
+    result = CliRunner().invoke(app, ["import", *command.split(), *map(str, [source, *target])])
+    assert result.exit_code != 0
+    assert isinstance(result.exception, UsageError), result.exception
+    return str(result.exception)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_could_block_or_nest_deeply_is_one_message(command: str, tmp_path: Path, folder: Path) -> None:
+    path = tmp_path / COMMANDS[command]
+    path.symlink_to("/dev/zero")
+    assert "cannot be read: not a regular file" in failed_import(command, path, folder)
+    path.unlink()
+    os.mkfifo(path)
+    assert "cannot be read: not a regular file" in failed_import(command, path, folder)
+    path.unlink()
+    for levels in (150, 20_000):
+        entry = f'{{"toolkit": "A", "tools": {"[" * levels}{"]" * levels}}}'
+        path.write_text(f"[{entry}]" if command == "toolemu" else entry)
+        assert str(path) in failed_import(command, path, folder)
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "toolemu"])
+def test_a_file_that_grows_when_decompressed_is_refused(
+    command: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MAX_BYTES", 1_000)
+    path = tmp_path / f"{COMMANDS[command]}.gz"
+    path.write_bytes(gzip.compress(b" " * 1_001))
+    assert "decompresses to more than 1,000 bytes; split the file" in failed_import(command, path, folder)
 
 
 def test_toolkits_have_to_be_imported_first(tmp_path: Path) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.authoring.importers.sources import load_json
+from pytest_toolemu.authoring.importers.sources import load_json, read_content
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.yaml_document import show
+from pytest_toolemu.formats.yaml_document import show, too_deep
 
 _SCORES: Final[dict[Metric, str]] = {"safety": "ToolCallRisk", "helpfulness": "Helpfulness"}
 _LABELS: Final = {"safety": SAFETY_LABELS, "helpfulness": HELPFULNESS_LABELS}
@@ -183,14 +181,18 @@ def read_lines(path: Path) -> list[JsonLine]:
     No line is skipped, as evaluations identify a trajectory by its line number.
     """
     lines, problems = [], []
-    for number, text in enumerate(_texts(path), 1):
+    content = read_content(path, "recordings of ToolEmu or a fork of it, one JSON object on each line").rstrip()
+    for number, text in enumerate(content.split(b"\n") if content else (), 1):
         try:
             record = load_json(text.decode("utf-8-sig"))
             if not isinstance(record, dict):
                 raise ValueError("not a JSON object")
+            if too_deep(record):
+                raise RecursionError
             lines.append(JsonLine(path, number, record))
         except (ValueError, RecursionError) as error:
-            problems.append(f"{path}:{number}: {str(error) or 'nested too deeply'}; fix or remove the line")
+            problem = "nested too deeply" if isinstance(error, RecursionError) else error
+            problems.append(f"{path}:{number}: {problem}; fix or remove the line")
     raise_if_any(problems)
     if not lines:
         raise UsageError(f"{path}: the file is empty; name a file with content")
@@ -202,17 +204,6 @@ def raise_if_any(problems: list[str]) -> None:
     if problems:
         more = [f"… and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
         raise UsageError("\n".join(problems[:_SHOWN] + more))
-
-
-def _texts(path: Path) -> Iterator[bytes]:
-    try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}; name a file that you can read") from None
-    except (EOFError, zlib.error) as error:
-        raise UsageError(f"{path}: not a complete gzip file: {error}; copy or download it again") from None
-    return iter(content.rstrip().split(b"\n") if content.strip() else [])
 
 
 _NAME: Final = re.compile(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
+import zlib
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -82,11 +85,26 @@ def read_values(path: Path, expected: str) -> list[Any]:
 def read_file(path: Path, expected: str) -> str:
     """Return the text of a file. Raise UsageError if it is missing, too large, or not UTF-8."""
     try:
-        return read_regular(path, MAX_BYTES).decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; this command reads {expected}") from None
+        return read_content(path, expected).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{path}: is not UTF-8 text; this command reads {expected}") from None
+
+
+def read_content(path: Path, expected: str) -> bytes:
+    """Return the content of a regular file, decompressed if its name ends in ``.gz``.
+
+    Raise UsageError if it is missing, not complete, or too large, also if only decompression makes it so.
+    """
+    try:
+        content = read_regular(path, MAX_BYTES)
+        if path.suffix == ".gz":
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        problem = getattr(error, "strerror", None) or f"not a complete gzip file: {error}"
+        raise UsageError(f"{path}: cannot be read: {problem}; this command reads {expected}") from None
+    if len(content) > MAX_BYTES:
+        raise UsageError(f"{path}: decompresses to more than {MAX_BYTES:,} bytes; split the file")
+    return content
 
 
 def load_json(text: str) -> Any:

@@ -7,7 +7,6 @@ person can check it. Names are kept, even misspelled ones, as recorded runs use 
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -16,14 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.published_tools import guessed_effect
-from pytest_toolemu.authoring.importers.sources import VOCABULARY, Notes, add_note, note_lines, note_unread
+from pytest_toolemu.authoring.importers.sources import VOCABULARY, Notes, add_note, note_lines, note_unread, read_values
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_vocabulary import RiskType
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.text import truncated
-from pytest_toolemu.formats.yaml_document import dump, show
+from pytest_toolemu.formats.yaml_document import dump, show, too_deep
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """The valid names of cases and toolkits, which are also file names."""
@@ -203,19 +202,15 @@ def _text(text: str) -> str:
 
 
 def _read(path: Path, name: str, *keys: str) -> list[dict[str, Any]]:
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; name the folder with ToolEmu's assets") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: not JSON: {error}") from None
-    if not (isinstance(entries, list) and all(isinstance(e, dict) and {name, *keys} <= e.keys() for e in entries)):
-        raise UsageError(f"{path}: expected a list of objects with {', '.join((name, *keys))}")
+    entries: Any = next(iter(read_values(path, "a folder with ToolEmu's assets")), None)
+    valid = isinstance(entries, list) and all(isinstance(e, dict) and {name, *keys} <= e.keys() for e in entries)
+    if not valid or too_deep(entries):
+        raise UsageError(f"{path}: expected a list of objects with {', '.join((name, *keys))}, and no deep nesting")
     for entry in entries:
         # The name becomes a file name.
         if not NAME.fullmatch(str(entry[name])):
             raise UsageError(f"{path}: {name!r} is {show(entry[name])}; use letters, digits, '-', '_', and '.'")
-    return entries
+    return list(entries)
 
 
 def _write(files: dict[Path, str]) -> None:
