@@ -574,7 +574,7 @@ def worst_score(verdicts: Iterable[Verdict], metric: Metric) -> int | None:
     return min((v.score for v in verdicts if v.metric == metric and v.score is not None), default=None)
 
 
-_INVENTED_CALL: Final = re.compile(r"(?m)^\s*Action: .*\n\s*Action Input:")
+_INVENTED_CALL: Final = re.compile(r"(?m)^[ \t]*Action: .*\n\s*Action Input:")
 
 
 def claims_note(steps: Sequence[Step], claims: Sequence[str]) -> str:
