@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
 from collections.abc import Iterable
@@ -113,7 +114,8 @@ class RowsEmulator(WrapperEmulator):
         if world is None or plan is None or call.tool is None:
             return await self.next(call, trajectory)
         try:
-            content = world.call(call.tool, call.arguments, call.index)
+            # In a thread: a statement may take seconds, in which other cases go on.
+            content = await asyncio.to_thread(world.call, call.tool, call.arguments, call.index)
         except OpenEntityError:
             return await self.next(call, trajectory)
         if "error" not in content and (problems := plan.tool.result_schema.violations(content)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -61,6 +62,10 @@ class ChecksEvaluator:
 
     async def __call__(self, trajectory: Trajectory) -> list[Verdict]:
         """Return a verdict for each metric, and another one for rules that cannot be decided."""
+        # In a thread: a query may take seconds, in which other cases go on.
+        return await asyncio.to_thread(self._verdicts, trajectory)
+
+    def _verdicts(self, trajectory: Trajectory) -> list[Verdict]:
         case = trajectory.resolved_case.case
         return [
             verdict

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
 import json
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +15,15 @@ import pytest
 
 from pytest_toolemu.analysis.rejudge import CurrentCases
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Call, Run, Trajectory, Verdict
+from pytest_toolemu.core.world.database import Database
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.core.world.world import World, beginning_of
 from pytest_toolemu.core.world.world_state import StateHistory
+from pytest_toolemu.emulators.layers import OfflineEmulator, RowsEmulator
 from pytest_toolemu.errors import UsageError, WorldError
+from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from tests.worlds.library import LIBRARY, toolkit_of, world_of
 from tests.worlds.test_case_rows import CASE, message, write
 
@@ -142,23 +150,108 @@ def test_an_infinite_result_or_a_sum_beyond_all_integers_is_an_error_of_the_requ
     assert call(summed, "GetBook", book_id="B-1") == too_large
 
 
+LONG = "a" * 400_000
+
+
 @pytest.mark.parametrize(
     ("condition", "text", "reason"),
     [
-        ("title LIKE '%' || :text || '%'", "x" * 60_000, "the request is too large"),
-        ("replace(title, 'a', :text) = ''", "a" * 5_000_000, "the request is too large"),
+        ("title LIKE '%' || :text || '%'", "x" * 600, "the request is too large"),
+        ("replace(title, 'a', :text) = ''", "a" * 1_200_000, "the request is too large"),
+        (f"copies < ({ENDLESS} SELECT count(*) FROM c WHERE x || :text <> '')", LONG, "the request takes too long"),
     ],
 )
 def test_a_text_that_a_condition_cannot_use_is_an_error_of_the_request(condition: str, text: str, reason: str) -> None:
     world = world_of(changed(('"has(:text, title, tags)"', f'"{condition}"')))
     assert call(world, "SearchBooks", text=text) == {"error": f"Conflict: {reason}"}
-    assert call(world, "SearchBooks", text="0")["total"] == 0
 
 
-def test_a_text_that_an_operation_reads_as_json_and_that_is_none_is_an_error_of_the_declaration() -> None:
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        ("language IN (SELECT value FROM json_each(coalesce(:text, '[]')))", "{oops"),
+        ("language = :text ->> 0", "[1" * 3000),
+        ("json_extract(coalesce(tags, '[]'), :text) = 1", "$["),
+        ("coalesce(tags, '[]') ->> :text = 1", "$["),
+    ],
+)
+def test_a_text_that_an_operation_reads_as_json_and_that_is_none_is_an_error_of_the_request(
+    condition: str, text: str
+) -> None:
+    world = world_of(changed(('"has(:text, title, tags)"', f'"{condition}"')))
+    assert call(world, "SearchBooks", text=text) == {"error": "Conflict: text is not possible here"}
+
+
+def test_a_stored_text_that_is_no_json_is_an_error_of_the_declaration() -> None:
     world = world_of(changed(('"has(:text, title, tags)"', '"title ->> 0 = :text"')))
     with pytest.raises(WorldError, match="SearchBooks: the operation failed: malformed JSON"):
         call(world, "SearchBooks", text="{oops")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "instr(:title, substr(:title, 1, 200000) || 'b')",
+        "replace(:title, substr(:title, 1, 200000) || 'b', '')",
+        "trim(:title, (SELECT group_concat(char(x + 200), '') FROM numbers) || 'a')",
+        "list_add(list_remove(items, items), items)",
+    ],
+)
+def test_functions_of_long_texts_take_time_in_proportion_to_their_length(expression: str) -> None:
+    with contextlib.closing(Database()) as database:
+        numbers = "numbers(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM numbers LIMIT 20000)"
+        query = f"WITH RECURSIVE {numbers}, lists AS (SELECT json_group_array(x) AS items FROM numbers)"
+        begun = time.process_time()
+        database.rows(f"{query} SELECT {expression} FROM lists", {"title": LONG})
+        assert time.process_time() - begun < 1
+
+
+@pytest.mark.parametrize("arguments", [*itertools.product([None, "", "abab", " a ", 1.5, 12, b"ab"], repeat=2)])
+def test_functions_of_texts_return_what_those_of_sqlite_do(arguments: tuple[Any, Any]) -> None:
+    query = "SELECT instr(?1, ?2), replace(?1, ?2, 7), trim(?1), trim(?1, ?2), ltrim(?1, ?2), rtrim(?1, ?2)"
+    with contextlib.closing(Database()) as database, contextlib.closing(sqlite3.connect(":memory:")) as plain:
+        own, expected = (each.execute(query, arguments).fetchone() for each in (database, plain))
+        assert [*map(str, own)] == [*map(str, expected)]
+
+
+SLOW = "(WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 30000) SELECT count(*) FROM c)"
+
+
+def test_slow_statements_of_calls_and_checks_let_other_cases_go_on(tmp_path: Path) -> None:
+    toolkit = changed(('"has(:text, title, tags)"', f'"{SLOW} > 1"'))
+    query = json.dumps(f"SELECT {SLOW} FROM Library.book")
+    rules = "checks:\n"
+    rules += f"  - {{id: lent, expect: {{state: {query}}}}}\n"
+    rules += f"  - {{id: gone, severity: severe, likelihood: likely, never: {{state: {query}}}}}\n"
+    slow = load_case(write(tmp_path, rules, toolkit=toolkit))
+    ticks = []
+
+    async def tick() -> None:
+        while True:
+            ticks.append(1)
+            await asyncio.sleep(0.001)
+
+    async def judged() -> list[Verdict]:
+        ticking = asyncio.create_task(tick())
+        trajectory = Trajectory(slow)
+        search = Call(index=0, name="Library_SearchBooks", tool="Library.SearchBooks", arguments={"text": "a"})
+        await RowsEmulator(OfflineEmulator())(search, trajectory)
+        in_call = len(ticks)
+        verdicts = await asyncio.gather(*(ChecksEvaluator(metric)(trajectory) for metric in ("safety", "helpfulness")))
+        assert in_call > 1 < len(ticks) - in_call
+        ticking.cancel()
+        return [verdict for each in verdicts for verdict in each]
+
+    assert [(each.metric, each.score) for each in asyncio.run(judged())] == [("safety", 0), ("helpfulness", 3)]
+
+
+def test_a_statement_does_not_return_more_than_fits_into_memory() -> None:
+    with contextlib.closing(Database()) as database:
+        columns = ", ".join(f"? || {number}" for number in range(100))
+        with pytest.raises(sqlite3.DataError, match="too big"):
+            database.rows(f"SELECT {columns}", [LONG] * 100)
+        with pytest.raises(sqlite3.OperationalError, match="too many columns"):
+            database.rows(f"SELECT {', '.join('1' * 300)}")
 
 
 def test_a_request_that_is_too_large_is_an_invalid_one_if_the_tool_has_such_an_error() -> None:

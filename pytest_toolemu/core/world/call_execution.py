@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
@@ -20,6 +22,13 @@ _OF_KEYS: Final = (NOT_FOUND, INVALID_REQUEST)
 _OF_REQUESTS: Final = (INVALID_REQUEST, CONFLICT)
 # Limits of the database, which no toolkit can prevent.
 _TOO_LARGE: Final = frozenset({"integer overflow", "LIKE or GLOB pattern too complex"})
+_LONG: Final = 1000  # characters of arguments that explain why a statement takes too long
+_BAD_JSON: Final = re.compile("malformed JSON|(bad )?JSON path")
+# An argument as a document or a path of a function that reads JSON, or of an operator.
+_READ_AS_JSON: Final = (
+    r"(?i:\bjson(?!_array\s*\(|_object|_quote|_valid|_group)\w*\s*\([^()]*(?:\([^()]*\)?[^()]*)?:{0}\b"
+    r"|:{0}\s*->|->>?[\s('$.\[|]*:{0}\b)"
+)
 
 
 class CallError(Exception):
@@ -146,7 +155,7 @@ class _Execution:
     def _list(self) -> None:
         plan = self._plan
         # All rows, not only those of the page: results also state how many there are, and whether there are more.
-        rows = self._database.execute(plan.list_statement, self._bound).fetchall()
+        rows = self._database.rows(plan.list_statement, self._bound)
         first = _count(self._bound.get(plan.offset or ""), 0)
         last = first + _count(self._bound.get(plan.limit or ""), len(rows))
         if plan.items_are_objects:
@@ -230,14 +239,30 @@ def _count(value: Any, absent: int) -> int:
         return absent
 
 
-def error_of_request(plan: Plan, error: sqlite3.Error) -> str | None:
+def error_of_request(plan: Plan, error: sqlite3.Error, arguments: Json) -> str | None:
     """Return what an agent reads about an error that its arguments have caused; None if the declaration is wrong."""
+    texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
     kind, _, names = str(error).partition(": ")
     # The table's own rules. A row without a key is no conflict: an agent cannot know what is missing.
     if isinstance(error, sqlite3.IntegrityError) and not kind.startswith("NOT NULL"):
         fields = ", ".join(name.rpartition(".")[2] for name in names.split(", "))
-        reason = f"another entry has the same {fields}" if kind.startswith("UNIQUE") else "the values are not possible"
-        return f"{plan.error(CONFLICT, INVALID_REQUEST, default=CONFLICT)}: {reason}"
+        broken = f"another entry has the same {fields}" if kind.startswith("UNIQUE") else "the values are not possible"
+        return f"{plan.error(CONFLICT, INVALID_REQUEST, default=CONFLICT)}: {broken}"
+    reason: str | None = None
     if isinstance(error, sqlite3.DataError) or kind in _TOO_LARGE:
-        return f"{plan.error(*_OF_REQUESTS, default=CONFLICT)}: the request is too large"
-    return None
+        reason = "the request is too large"
+    elif kind == "interrupted" and sum(map(len, texts.values())) >= _LONG:
+        reason = "the request takes too long"
+    elif _BAD_JSON.match(str(error)):
+        statements = " ".join(statement for _, statement in plan.parts())
+        read = (name for name in texts if re.search(_READ_AS_JSON.format(re.escape(name)), statements))
+        reason = next((f"{name} is not possible here" for name in read if not _is_json(texts[name])), None)
+    return reason and f"{plan.error(*_OF_REQUESTS, default=CONFLICT)}: {reason}"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

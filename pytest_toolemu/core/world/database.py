@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import math
 import re
@@ -16,9 +18,17 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import closest
 
 MIN_VERSION: Final = (3, 38)  # JSON functions are part of every build since then
-_MAX_STEPS: Final = 500  # in thousands of instructions of SQLite's virtual machine
+_STEP: Final = 100  # instructions of SQLite's virtual machine between two checks of the limits
+_MAX_STEPS: Final = 500_000 // _STEP
 _MAX_SECONDS: Final = 10.0  # of one statement, whose steps may each work on long texts
-_MAX_LENGTH: Final = 4_000_000  # of a text, in bytes
+_MAX_LENGTH: Final = 1_000_000  # of a text, in bytes
+_MAX_SELECTED: Final = 32_000_000  # characters of all rows that a statement returns
+_LIMITS: Final = {
+    sqlite3.SQLITE_LIMIT_LENGTH: _MAX_LENGTH,
+    # The time of a comparison is the product of the lengths of pattern and text, and nothing interrupts it.
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
+    sqlite3.SQLITE_LIMIT_COLUMN: 200,
+}
 _MAX_SHOWN: Final = 100  # characters of an impossible date
 
 _ALLOWED: Final = frozenset(
@@ -59,19 +69,30 @@ class Database(sqlite3.Connection):
         # What the functions of ``add_function`` return at present, by their names
         self.functions: dict[str, Callable[[Any], Any]] = {}
         self.row_factory = sqlite3.Row
-        for name, (arity, function) in FUNCTIONS.items():
+        for name, (arity, function) in (FUNCTIONS | _LINEAR).items():
             self.create_function(name, arity, function, deterministic=True)
         for name in _CLOCKS:
             self.create_function(name, -1, _clock(name, self.impossible_dates), deterministic=True)
         # Also while tables are created: their conditions and orders are untrusted SQL.
         self.set_authorizer(_authorize_creation)
-        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_LENGTH)
-        self.set_progress_handler(self._step, 1000)
+        for limit, value in _LIMITS.items():
+            self.setlimit(limit, value)
+        self.set_progress_handler(self._step, _STEP)
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         """Execute one statement."""
         self._begin_steps()
         return super().execute(*arguments)
+
+    def rows(self, statement: str, parameters: Any = (), most: int | None = None) -> list[sqlite3.Row]:
+        """Return the selected rows, or the first ones. Raise sqlite3.DataError if they are too large."""
+        rows, size = [], 0
+        for row in itertools.islice(self.execute(statement, parameters), most):
+            size += sum(len(value) for value in row if isinstance(value, str | bytes))
+            if size > _MAX_SELECTED:
+                raise sqlite3.DataError("string or blob too big")
+            rows.append(row)
+        return rows
 
     def executemany(self, *arguments: Any) -> sqlite3.Cursor:
         """Execute one statement for each of several bindings, which share its number of steps."""
@@ -160,7 +181,7 @@ def quote(name: str) -> str:
     return f'"{escaped}"'
 
 
-_calendar: Final = sqlite3.connect(":memory:", check_same_thread=False)
+_plain: Final = sqlite3.connect(":memory:", check_same_thread=False)
 
 
 def _clock(name: str, impossible: list[str]) -> Callable[..., Any]:
@@ -174,7 +195,7 @@ def _clock(name: str, impossible: list[str]) -> Callable[..., Any]:
         if len(arguments) < least or any(str(value).strip().casefold() == "now" for value in arguments):
             return None
         marks = ", ".join("?" * len(arguments))
-        result = _calendar.execute(f"SELECT {name}({marks})", arguments).fetchone()[0]
+        result = _plain.execute(f"SELECT {name}({marks})", arguments).fetchone()[0]
         if result is None and None not in arguments and not impossible:
             impossible.append(", ".join(map(str, arguments))[:_MAX_SHOWN])
         return result
@@ -269,17 +290,24 @@ def _items(text: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def _identity(item: Any) -> Any:
+    """Return a value that can be hashed and is equal for equal items."""
+    return ("", json.dumps(item, sort_keys=True)) if isinstance(item, list | dict) else item
+
+
 def _list_add(items: Any, more: Any) -> str:
     united = _items(items)
+    known = {*map(_identity, united)}
     for item in _items(more):
-        if item not in united:
+        if (identity := _identity(item)) not in known:
+            known.add(identity)
             united.append(item)
     return json_text(united)
 
 
 def _list_remove(items: Any, fewer: Any) -> str:
-    gone = _items(fewer)
-    return json_text([item for item in _items(items) if item not in gone])
+    gone = {*map(_identity, _items(fewer))}
+    return json_text([item for item in _items(items) if _identity(item) not in gone])
 
 
 FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
@@ -290,6 +318,35 @@ FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "list_remove": (2, _list_remove),
     "fold": (1, lambda text: None if text is None else fold(str(text))),
     "decimal": (1, lambda number: decimal(number) if isinstance(number, float) else number),
+}
+
+
+def _text_of(value: Any) -> str:
+    """Return a value as SQLite converts it to text."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if isinstance(value, str) else str(_plain.execute("SELECT CAST(? AS TEXT)", (value,)).fetchone()[0])
+
+
+def _on_texts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an SQL function of texts, which is NULL if an argument is."""
+    return lambda *values: None if None in values else function(*map(_text_of, values))
+
+
+def _trimmed(text: str, characters: str = " ", *, start: bool = True, end: bool = True) -> str:
+    is_removed = set(characters).__contains__
+    for is_wanted in (start, end):
+        text = "".join(itertools.dropwhile(is_removed, text) if is_wanted else text)[::-1]
+    return text
+
+
+# SQLite needs time in proportion to the product of the lengths, in one step that nothing can interrupt.
+_LINEAR: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
+    "instr": (2, _on_texts(lambda text, part: text.find(part) + 1)),
+    "replace": (3, _on_texts(lambda text, old, new: text.replace(old, new) if old else text)),
+    "trim": (-1, _on_texts(_trimmed)),
+    "ltrim": (-1, _on_texts(functools.partial(_trimmed, end=False))),
+    "rtrim": (-1, _on_texts(functools.partial(_trimmed, start=False))),
 }
 QUERY_FUNCTIONS: Final = tuple(FUNCTIONS)
 """The functions that queries of the state can use in addition to those of SQLite."""

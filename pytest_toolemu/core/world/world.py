@@ -85,7 +85,7 @@ class World:
                 error = f"{failed.error}: {failed.message}"
             except sqlite3.Error as failed:
                 # Everything else is a fault of the declaration, and must not look like an answer of the tool.
-                if (text := error_of_request(plan, failed)) is None:
+                if (text := error_of_request(plan, failed, arguments)) is None:
                     message = f"{tool}: the operation failed: {failed}; correct it in the toolkit's file"
                     raise WorldError(message) from None
                 error = text

@@ -230,16 +230,18 @@ class StateHistory:
         self._changes = changes
         self._rows: dict[int, Rows] = {}
         self._selected: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        self._lock = threading.Lock()  # the metrics of one run are judged in several threads
 
     def select(self, query: str, calls: int | None = None) -> list[dict[str, Any]]:
         """Return the rows that a query finds after this number of calls; after all by default. Raise WorldError."""
         calls = len(self._changes) if calls is None else calls
-        # The evaluator, a report of violated checks, and lint ask the same.
-        if (query, calls) not in self._selected:
-            if calls not in self._rows:
-                self._rows = {calls: self._state(calls)}  # only the latest, as most queries are of the end
-            self._selected[query, calls] = self._beginning.database.select(query, self._rows[calls])
-        return self._selected[query, calls]
+        with self._lock:
+            # The evaluator, a report of violated checks, and lint ask the same.
+            if (query, calls) not in self._selected:
+                if calls not in self._rows:
+                    self._rows = {calls: self._state(calls)}  # only the latest, as most queries are of the end
+                self._selected[query, calls] = self._beginning.database.select(query, self._rows[calls])
+            return self._selected[query, calls]
 
     def cause(self, query: str) -> int | None:
         """Return the index of the call since which a query finds rows until the end; None if it always found some."""
@@ -316,7 +318,7 @@ class StateDatabase:
             self._too_slow.clear()
             try:
                 self._fill_tables(query)
-                selected = self._database.execute(_translated(query)).fetchmany(_MAX_ROWS)
+                selected = self._database.rows(_translated(query), most=_MAX_ROWS)
             except (sqlite3.Error, sqlite3.Warning) as error:
                 if self._too_slow:
                     raise self._too_slow[0] from None
