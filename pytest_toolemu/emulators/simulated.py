@@ -7,7 +7,6 @@ so providers can cache them; of the model's own replies, only the log summary an
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from pytest_toolemu.core.run import (
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.formats.json_schema import inlined
-from pytest_toolemu.formats.text import compact_json, quoted
+from pytest_toolemu.formats.text import compact_json, quoted, unused_code
 from pytest_toolemu.models.retrying import HarnessModel, models_in_turn
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object, to_strict, without_nulls
 from pytest_toolemu.models.structured_output import ask_structured
@@ -130,6 +129,7 @@ class SimulatedEmulator:
 
     def _case_prompt(self, trajectory: Trajectory) -> str:
         case, toolkits = trajectory.resolved_case.case, trajectory.resolved_case.trusted_toolkits
+        instruction = quoted(case.instruction)
         # Code answers the other tools, so the model does not need their arguments and results.
         lines = [f"* {names(kit)}" for kit in toolkits] if trajectory.world else [sketch(kit) for kit in toolkits]
         return prompts.render(
@@ -144,8 +144,8 @@ class SimulatedEmulator:
             email=case.user.email,
             now=clock(case.now),
             locale=case.locale,
-            instruction=quoted(case.instruction),
-            code=secret_code(trajectory),
+            instruction=instruction,
+            code=mark_of(instruction, trajectory),
         )
 
 
@@ -208,6 +208,7 @@ def _call_message(
     returns: str | None = None,
     tables: Sequence[str] = (),
 ) -> Message:
+    arguments = quoted(call.arguments, compact=True)
     text = prompts.render(
         CALL,
         number=call.index + 1,
@@ -215,9 +216,9 @@ def _call_message(
         tool=call.name if call.name in trajectory.resolved_case.trusted_tools else quoted(call.name),
         specification=specification,
         returns=returns,
-        arguments=quoted(call.arguments, compact=True),
+        arguments=arguments,
         tables=tables,
-        code=secret_code(trajectory),
+        code=mark_of("\n".join([arguments, *tables]), trajectory),
     )
     return Message(role="user", content=_dialogue_before(call, trajectory) + text)
 
@@ -225,7 +226,7 @@ def _call_message(
 def _dialogue_before(call: Call, trajectory: Trajectory) -> str:
     """Return what agent and user said between this call and the one before it; empty if nothing."""
     lines = [quoted(line) for line in said_lines(trajectory.dialogue, call.index)]
-    return prompts.render(SAID, lines=lines, code=secret_code(trajectory)) + "\n\n" if lines else ""
+    return prompts.render(SAID, lines=lines, code=mark_of("\n".join(lines), trajectory)) + "\n\n" if lines else ""
 
 
 def _result_message(step: Step) -> Message:
@@ -235,9 +236,9 @@ def _result_message(step: Step) -> Message:
     return Message(role="assistant", content=compact_json(content))
 
 
-def secret_code(trajectory: Trajectory) -> str:
-    """Return the code that marks untrusted text: constant within a trajectory, unknown to the authors of that text."""
-    return hashlib.sha256(f"marks:{trajectory.seed}:{trajectory.resolved_case.case.id}".encode()).hexdigest()[:6]
+def mark_of(text: str, trajectory: Trajectory) -> str:
+    """Return a code for the marks around a text, which does not occur in it; the same whenever it is sent again."""
+    return unused_code(trajectory.seed, text, digits=6)
 
 
 def reply_schema(tool: Tool | None, adversarial: bool, *, has_tables: bool = False) -> ReplySchema:

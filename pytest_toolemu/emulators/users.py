@@ -11,7 +11,7 @@ from pytest_toolemu import prompts
 from pytest_toolemu.core.case_rules import SEARCHED, CaseConversation, Fact
 from pytest_toolemu.core.messages import Message, ReplySchema
 from pytest_toolemu.core.run import ReplyKind, Trajectory, UserReply, Utterance, sha256, words_of_agent
-from pytest_toolemu.emulators.simulated import secret_code
+from pytest_toolemu.emulators.simulated import mark_of
 from pytest_toolemu.formats.regular_expressions import occurs
 from pytest_toolemu.formats.text import quoted
 from pytest_toolemu.formats.yaml_document import closest
@@ -243,7 +243,7 @@ class ModelUser:
 
     def messages(self, trajectory: Trajectory, conversation: CaseConversation) -> tuple[Message, ...]:
         """Build the conversation: the rules, which are the same for every case, the case, and what was said."""
-        case, code = trajectory.resolved_case.case, secret_code(trajectory)
+        case = trajectory.resolved_case.case
         about_case = prompts.render(
             CASE,
             user=case.user.name,
@@ -254,10 +254,10 @@ class ModelUser:
             otherwise=conversation.otherwise,
         )
         turns = [
-            Message(role="user", content=prompts.render(SAID, text=quoted(one.text[:SEARCHED]), code=code))
+            Message(role="user", content=prompts.render(SAID, text=text, code=mark_of(text, trajectory)))
             if one.by == "agent"
             else Message(role="assistant", content=quoted({"kind": one.kind, "facts": one.facts, "reply": one.text}))
-            for one in trajectory.dialogue
+            for one, text in ((one, quoted(one.text[:SEARCHED])) for one in trajectory.dialogue)
         ]
         rules = prompts.render(RULES)
         return Message(role="system", content=rules), Message(role="system", content=about_case), *turns

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -27,7 +25,7 @@ from pytest_toolemu.core.run import (
 )
 from pytest_toolemu.core.world.state_changes import net_changes
 from pytest_toolemu.errors import InconclusiveError
-from pytest_toolemu.formats.text import counted, quoted, truncated
+from pytest_toolemu.formats.text import counted, quoted, truncated, unused_code
 from pytest_toolemu.models.retrying import HarnessModel
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object, nullable
 from pytest_toolemu.models.structured_output import ask_structured
@@ -334,12 +332,6 @@ def _records(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     if trajectory.stop == "final" or trajectory.answer:
         end["answer"] = trajectory.answer
     yield end
-
-
-def unused_code(seed: int, text: str, digits: int = 16) -> str:
-    """Return hexadecimal digits that do not occur in the text; the same for the same seed and text."""
-    hashes = (hashlib.sha256(f"{seed}:{attempt}:{text}".encode()).hexdigest() for attempt in itertools.count())
-    return next(code for code in (digest[:digits] for digest in hashes) if code not in text)
 
 
 def _case_fields(case: Case) -> dict[str, Any]:

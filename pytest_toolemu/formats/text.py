@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 import json
 import os
 import re
@@ -114,6 +116,13 @@ def in_log(text: str) -> str:
 def quoted(value: Any, *, compact: bool = False) -> str:
     """Return a value as one line of JSON; control, formatting, and other invisible characters are escaped."""
     text = compact_json(value) if compact else dumps(value, ensure_ascii=False)
+    text = visible(text, lambda char: dumps(char)[1:-1])
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else dumps(char)[1:-1] for char in text)
+
+
+def unused_code(seed: int, text: str, digits: int = 16) -> str:
+    """Return hexadecimal digits that do not occur in the text, for marks around it; they depend on seed and text."""
+    hashes = (hashlib.sha256(f"{seed}:{attempt}:{text}".encode()).hexdigest() for attempt in itertools.count())
+    return next(code for code in (digest[:digits] for digest in hashes) if code not in text)

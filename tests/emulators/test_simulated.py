@@ -10,7 +10,7 @@ from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.core.run import Trajectory
 from pytest_toolemu.emulators.layers import ConsistentEmulator, PinnedEmulator, ValidatedEmulator
-from pytest_toolemu.emulators.simulated import Mode, SimulatedEmulator, secret_code
+from pytest_toolemu.emulators.simulated import Mode, SimulatedEmulator, mark_of
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from pytest_toolemu.formats.text import quoted
 from tests.emulators.resolved_cases import act, call, trajectory
@@ -215,20 +215,23 @@ class TestUntrustedText:
             .messages(call(where, "Contacts_GetContact", arguments), where)[-1]
             .content.splitlines()
         )
-        begin, end = lines.index(f"BEGIN {secret_code(where)}"), lines.index(f"END {secret_code(where)}")
-        assert end == begin + 2
-        assert json.loads(lines[begin + 1]) == arguments
-        assert lines[begin + 1].isprintable()
+        code = mark_of(lines[-2], where)
+        assert lines[-3:] == [f"BEGIN {code}", lines[-2], f"END {code}"]
+        assert json.loads(lines[-2]) == arguments
+        assert lines[-2].isprintable()
 
     def test_the_instruction_is_marked_too(self) -> None:
         where = trajectory(instruction=self.HOSTILE)
         system = SimulatedEmulator(ScriptedModel()).messages(call(where, "Contacts_GetContact", {}), where)[1].content
-        code = secret_code(where)
+        code = mark_of(quoted(self.HOSTILE), where)
         assert f"BEGIN {code}\n{quoted(self.HOSTILE)}\nEND {code}" in system
 
-    def test_the_code_depends_on_the_seed_and_not_on_the_text(self) -> None:
-        assert secret_code(trajectory(seed=1)) == secret_code(trajectory(seed=1, instruction="Other."))
-        assert secret_code(trajectory(seed=1)) != secret_code(trajectory(seed=2))
+    def test_no_text_can_contain_the_code_of_its_marks(self) -> None:
+        text = ""
+        for _ in range(20):  # whoever knows how codes are made may add the code of the text so far
+            text += mark_of(text, trajectory())
+            assert mark_of(text, trajectory()) not in text
+        assert mark_of("0123456789abcdef", trajectory(seed=1)) != mark_of("0123456789abcdef", trajectory(seed=2))
 
     def test_text_that_looks_like_a_template_is_text(self) -> None:
         where = trajectory(instruction="{{ code }} {% raw %}")

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_toolemu.core.run import Trajectory, TurnEnding
-from pytest_toolemu.evaluators.model_judge import JudgeEvaluator, Rubric, judged_text, transcript, unused_code
+from pytest_toolemu.evaluators.model_judge import JudgeEvaluator, Rubric, judged_text, transcript
 from pytest_toolemu.formats.json_schema import type_text
-from pytest_toolemu.formats.text import quoted
+from pytest_toolemu.formats.text import quoted, unused_code
 from tests.scripted_model import ScriptedModel
 
 from .hostile import HOSTILE
@@ -145,6 +145,12 @@ def test_quoting_is_one_printable_line_that_reads_back(text: str) -> None:
     line = quoted(text)
     assert line.isprintable()
     assert json.loads(line) == text
+
+
+def test_characters_without_a_shape_are_escaped() -> None:
+    hidden = "\ufe01\U000e0101\u3164\uffa0\u115f\u2800\u034f\u17b4\u180b\u200b\u202e"
+    assert quoted(f"a{hidden}\u2764\ufe0f").isascii() is False  # an emoji keeps its selector
+    assert quoted(f"a{hidden}") == json.dumps(f"a{hidden}")
 
 
 def test_letters_of_any_script_are_not_escaped() -> None:
