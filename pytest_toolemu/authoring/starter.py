@@ -163,12 +163,11 @@ def create_text(path: Path, text: str, remedy: str) -> bool:
 
 
 def schema_reference(path: Path, kind: str) -> str:
-    """Return where the JSON Schema for editors is: in a ``schemas`` folder above the file, or in the package."""
+    """Return where the JSON Schema for editors is, from the file: in ``schemas`` above it, or in the package."""
     name = f"{kind}.schema.json"
     parents = path.absolute().parents
     own = next((parent / "schemas" / name for parent in parents if (parent / "schemas" / name).is_file()), None)
-    schema = own or FOLDER / name
-    return Path(os.path.relpath(schema, path.absolute().parent)).as_posix() if own else schema.as_uri()
+    return Path(os.path.relpath(own or FOLDER / name, path.absolute().parent)).as_posix()
 
 
 def _create(path: Path, text: str) -> Path:

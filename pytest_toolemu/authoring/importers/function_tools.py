@@ -6,16 +6,18 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NotRequired
+from types import GenericAlias, UnionType
+from typing import Any, Final, NotRequired, Required, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, is_typeddict
 
 from pytest_toolemu.agents.custom import load_object
 from pytest_toolemu.authoring.importers.mcp_tools import published_tool
 from pytest_toolemu.authoring.importers.published_tools import PublishedTool, PublishedToolkit
 from pytest_toolemu.authoring.importers.sources import Notes, add_note, load_json, objects, read_values
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.json_schema import conforms
 from pytest_toolemu.formats.yaml_document import show
 
 Json = dict[str, Any]
@@ -121,7 +123,9 @@ def read_python_tools(target: str) -> PublishedToolkit:
         ) from error
     if not tools:
         raise UsageError(f"{target}: an object of type {type(value).__name__} that contains no tools; name {_KINDS}")
-    return PublishedToolkit(target.rpartition(":")[2], f"the Python object {target}", tools, notes=notes)
+    module = target.rpartition(":")[0]
+    name = Path(module).stem if module.endswith(".py") else module
+    return PublishedToolkit(name, f"the Python object {target}", tools, notes=notes)
 
 
 def published_tools_of(value: Any, notes: Notes, depth: int = 0) -> Iterator[PublishedTool]:
@@ -203,11 +207,39 @@ def _argument_schema(signature: inspect.Signature) -> Any:
         is_context = getattr(getattr(annotation, "__origin__", annotation), "__name__", "") in _CONTEXTS
         if name not in ("self", "cls") and parameter.kind not in _VARIABLE and not is_context:
             members[name] = annotation if parameter.default is inspect.Parameter.empty else NotRequired[annotation]
-    return _json_schema(TypedDict("Arguments", members))  # type: ignore[operator]
+    schema = _json_schema(TypedDict("Arguments", members))  # type: ignore[operator]
+    for name, member in (schema or {}).get("properties", {}).items():
+        default = signature.parameters[name].default
+        if isinstance(default, _PLAIN) and conforms({"$defs": schema.get("$defs", {}), "allOf": [member]}, default):
+            member["default"] = default
+    return schema
+
+
+# Types of defaults that a schema can state; None stands for an absent argument.
+_PLAIN: Final = (str, bool, int, float)
+
+
+def _readable(kind: Any) -> Any:
+    """Return the type with the TypedDicts that Pydantic reads: before Python 3.12, it refuses those of ``typing``."""
+    arguments = get_args(kind)
+    if is_typeddict(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        members: Json = {}
+        for name, hint in hints.items():
+            qualifier = get_origin(hint) if get_origin(hint) in (Required, NotRequired) else None
+            bare = _readable(get_args(hint)[0] if qualifier else hint)
+            is_required = qualifier is Required or (qualifier is None and name in kind.__required_keys__)
+            members[name] = bare if is_required else NotRequired[bare]
+        return TypedDict(kind.__name__, members)  # type: ignore[operator]
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        return Union[tuple(map(_readable, arguments))]  # noqa: UP007 - the members are known only now
+    if isinstance(kind, GenericAlias):
+        return kind.__origin__[tuple(map(_readable, arguments))]  # type: ignore[index]
+    return kind
 
 
 def _json_schema(kind: Any) -> Any:
     try:
-        return _as_json(TypeAdapter(kind).json_schema())
+        return _as_json(TypeAdapter(_readable(kind)).json_schema())
     except Exception:  # types of the user may have any error, or no schema
         return None

@@ -75,7 +75,7 @@ def test_the_file_is_commented(path: Path) -> None:
     import_toolkit(published(), path, "")
     text = path.read_text()
     assert re.match(
-        r"# yaml-language-server: \$schema=file://\S+toolkit.schema.json\n# 1 tool of the boat shed\.\n", text
+        r"# yaml-language-server: \$schema=\.\./\S+/toolkit.schema.json\n# 1 tool of the boat shed\.\n", text
     )
     assert (
         "    # A guess: read, write (can be undone), destructive (data is lost), or irreversible.\n    effect: read\n"

@@ -15,13 +15,21 @@ from tests.usage_errors import message_of
 MODULE = '''\
 from __future__ import annotations
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired, Optional, TypedDict
 from pydantic import Field
 
 @dataclass
 class Trip:
     id: str
     legs: list[str]
+
+class Leg(TypedDict):
+    port: str
+    note: NotRequired[str]
+
+class Route(TypedDict, total=False):
+    legs: list[Leg]
+    next: Optional[Leg]
 
 class RunContext: ...
 
@@ -36,6 +44,8 @@ def book(context: RunContext, where: Annotated[str, Field(description="City.")],
     """
 
 async def find(query: str) -> list[str]: ...
+
+def route(start: Leg, days: int = 3, kind: str | None = None, when: float = "soon") -> Route: ...
 
 def odd(value: Unknown): ...
 
@@ -74,22 +84,36 @@ def test_functions_and_definitions_become_tools(folder: Path) -> None:
     assert (book.name, book.call_as, book.description) == ("Book", "book", "Book a trip.\n\nIt can be canceled.")
     assert book.parameters["properties"] == {
         "where": {"type": "string", "description": "City."},
-        "kind": {"type": "string", "const": "a"},
+        "kind": {"type": "string", "const": "a", "default": "a"},
     }
     assert book.parameters["required"] == ["where"]
     assert (set(book.returns["properties"]), book.inferred) == ({"id", "legs"}, ("errors", "effect"))
     assert find.returns["properties"]["result"]["type"] == "array"
+    assert find.list_member == "result"
     assert plain.description == "Plain."
-    assert answered_offline(folder / "toolkits/TOOLS.toolkit.yaml") == []
+    assert answered_offline(folder / "toolkits/TripTools.toolkit.yaml") == []
+
+
+def test_typed_dicts_and_defaults_are_kept() -> None:
+    (route,) = imported("trip_tools:route").tools
+    assert route.parameters["required"] == ["start"]
+    assert {name: schema.get("default") for name, schema in route.parameters["properties"].items()} == {
+        "start": None, "days": 3, "kind": None, "when": None,
+    }  # fmt: skip
+    assert route.parameters["properties"]["start"]["required"] == ["port"]
+    legs, following = route.returns["properties"]["legs"], route.returns["properties"]["next"]
+    assert set(legs["items"]["properties"]) == {"port", "note"}
+    assert [kind.get("type") for kind in following["anyOf"]] == ["object", "null"]
+    assert "returns" not in route.inferred
 
 
 def test_containers_are_searched_and_other_objects_are_noted() -> None:
     output = toolemu("import", "tools", "python", "trip_tools.py:ALL")
     assert output.splitlines()[:2] == [
-        "toolkits/ALL.toolkit.yaml: 3 tools",
+        "toolkits/TripTools.toolkit.yaml: 3 tools",
         "note: an object that is not a known kind of tool is left out: 3 (object, type, int)",
     ]
-    refund, odd, find = load_toolkit(Path("toolkits/ALL.toolkit.yaml").absolute()).tools
+    refund, odd, find = load_toolkit(Path("toolkits/TripTools.toolkit.yaml").absolute()).tools
     assert list(refund.parameters["properties"]) == ["order"]
     assert "parameters" in odd.inferred
     assert find.call_as == "find"
