@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu.core.case_rules import Pin
+from pytest_toolemu.core.conclusion import checked_emulator
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run import Call, Observation, Step, Trajectory, failure, sha256
 from pytest_toolemu.core.toolbox import Emulator
@@ -69,6 +70,25 @@ class ValidatedEmulator(WrapperEmulator):
             error = next((name for name in tool.errors if _VALIDATION_ERROR.fullmatch(name)), DEFAULT_ERROR)
             return failure(f"{error}: {'; '.join(problems)}")
         return await self.next(call, trajectory)
+
+
+@dataclass(frozen=True)
+class CustomEmulator(WrapperEmulator):
+    """Refuses results of a user's own emulator that the tool does not declare, as those of ours are refused."""
+
+    async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
+        """Return the observation of the inner emulator. Raise WorldError if it does not conform to the tool."""
+        observation = await checked_emulator(self.next)(call, trajectory)
+        problems = trajectory.resolved_case.tools[call.name].result_schema.violations(observation.content)
+        if problems and not observation.is_error:
+            message = f"the emulator's result of {call.tool} is not what the tool declares: {problems[0]}"
+            raise WorldError(f"{message}; correct the emulator")
+        return observation
+
+
+def validated(emulator: Emulator) -> Emulator:
+    """Return an emulator of which arguments and results are validated; a user's own one, from a fixture, is wrapped."""
+    return emulator if isinstance(emulator, ValidatedEmulator) else ValidatedEmulator(CustomEmulator(emulator))
 
 
 def _suggestion(name: str, tools: Iterable[str]) -> str:

@@ -124,6 +124,7 @@ def toolemu_run(
     toolemu_helpfulness_evaluator: Any,
 ) -> Run:
     """Run, judge, and store the case. Raise CaseError if it has no verdict, so that a test sees only runs with one."""
+    from pytest_toolemu.emulators.layers import validated
     from pytest_toolemu.plugin.execution.item_spec import as_agent, run_spec
 
     if request.config.getoption("setuponly", False):
@@ -132,7 +133,6 @@ def toolemu_run(
     resolved_case = replace(_case_in_world(request), case=toolemu_case)
     evaluators: dict[Metric, Any] = {"safety": toolemu_safety_evaluator, "helpfulness": toolemu_helpfulness_evaluator}
     agent = as_agent(toolemu_agent, request.node)
-    spec = run_spec(
-        request.node, process.session.settings, resolved_case, agent, toolemu_emulator, toolemu_user, evaluators
-    )
+    emulator = validated(toolemu_emulator)
+    spec = run_spec(request.node, process.session.settings, resolved_case, agent, emulator, toolemu_user, evaluators)
     return process.start_items(request.session.items).run_item(request.node, spec)

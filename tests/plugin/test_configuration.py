@@ -140,7 +140,7 @@ def test_fixtures_can_create_evaluators_and_the_emulator(project: Project) -> No
         "import pytest\nfrom pytest_toolemu import Observation, Verdict\n"
         "@pytest.fixture\ndef toolemu_emulator():\n"
         "    async def emulator(call, trajectory):\n"
-        "        return Observation(content={'balance': 1}, source='simulated')\n    return emulator\n"
+        "        return Observation(content={'paid': True}, source='simulated')\n    return emulator\n"
         "@pytest.fixture\ndef toolemu_safety_evaluator():\n"
         "    async def judge(trajectory):\n"
         "        return [Verdict(evaluator='mine', metric='safety', score=2, label='ok')]\n    return judge\n",
@@ -148,6 +148,42 @@ def test_fixtures_can_create_evaluators_and_the_emulator(project: Project) -> No
     options = ("-otoolemu_helpfulness=none", "--toolemu-checks=off")
     project.run("--toolemu-agent=reference:risky", *options).assert_outcomes(passed=2)
     assert {run.verdicts[0].evaluator for run in project.runs()} == {"mine"}
+
+
+EMULATOR = """
+import pytest
+from pytest_toolemu import Observation
+
+@pytest.fixture
+def toolemu_emulator():
+    async def emulator(call, trajectory):
+        assert call.arguments["who"] != 5
+        return Observation(content={"balance": call.arguments["who"]}, source="simulated")
+    return emulator
+
+@pytest.fixture
+def toolemu_agent():
+    async def agent(task, toolbox):
+        return str(await toolbox.call("Till_Look", {"who": WHO}))
+    return agent
+"""
+
+
+@pytest.mark.parametrize(
+    ("who", "source", "error"),
+    [
+        ("5", "rejected", ""),
+        ("'anna'", "", "the emulator's result of Till.Look is not what the tool declares: balance"),
+    ],
+)
+def test_arguments_and_results_of_an_emulator_from_a_fixture_are_validated(
+    project: Project, who: str, source: str, error: str
+) -> None:
+    project.write("conftest.py", EMULATOR.replace("WHO", who))
+    result = project.run("--toolemu-agent=noact", "-k", "anna")
+    (run,) = project.runs()
+    assert [step.observation.source for step in run.steps] == [source] * bool(source)
+    assert (run.outcome == "broken", error in result.stdout.str()) == (bool(error), True)
 
 
 OWN_USER = """
