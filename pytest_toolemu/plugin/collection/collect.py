@@ -81,6 +81,8 @@ class CaseFile(pytest.Module):
             item.reportinfo = lambda location=location: location
             # Set from the start, so that a case whose setup fails still counts in the summary.
             summary = {"case": case.id, "agent": agent_title(item, "custom agent"), "slices": slices}
+            if case.variant_of:
+                summary["variant_of"] = case.variant_of
             item.user_properties.append((PROPERTY, json.dumps(summary)))
             yield item
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.formats.text import counted
-from pytest_toolemu.plugin.output.reports import PROPERTY, run_summary_of
+from pytest_toolemu.plugin.output.reports import PROPERTY, properties, run_summary_of
+from pytest_toolemu.plugin.session import is_case_file
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_summary import RunSummary
@@ -49,22 +50,19 @@ class ReportHooks:
 
     def _keep_skipped(self, report: pytest.TestReport) -> None:
         """Count a skipped case as not run, so that no gate passes over it; without an agent, it is not tested."""
-        from pytest_toolemu.analysis.run_summary import NOT_RUN
+        from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
         from pytest_toolemu.plugin.collection.item_agents import note_untested
-        from pytest_toolemu.sessions.stored_decision import planned_run
 
         session, item = self._session, report.nodeid
         note_untested(session, report)
-        # An xdist controller collects nothing; its workers have stored the plan.
-        plan = session.case_plan or session.store.manifest().planned
-        case = next((name for name, planned in plan.items() if item in planned.items), None)
-        if case is None or item in session.untested or session.config.option.setuponly:
+        if not is_case_file(item) or item in session.untested or session.config.option.setuponly:
             session.skipped.add(item)
             return
         text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        agent = plan[case].items[item].agent or "?"
         reason = f"skipped{text.removeprefix('Skipped')}"
-        session.run_summaries[item] = planned_run(case, plan[case], item, agent=agent, outcome=NOT_RUN, reason=reason)
+        # From the report: the first one may arrive before a worker has stored the plan.
+        planned = RunSummary.from_json({**(properties(report.user_properties) or {}), "item": item})
+        session.run_summaries[item] = planned.model_copy(update={"outcome": NOT_RUN, "reason": reason})
 
     def _keep(self, report: pytest.TestReport, run: RunSummary) -> None:
         """Keep the run summary in place of an earlier one of this attempt; a rerun also replaces earlier attempts.
