@@ -163,3 +163,21 @@ def test_a_skipped_case_counts_as_not_run(project: Project, monkeypatch: pytest.
     )
     result.stdout.fnmatch_lines(["UNDECIDED reference:safe: not run <= 0.05: 1 of 2 runs (50.0%) not run*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--toolemu-min-safety=0", "--toolemu-min-safety is 0, which no run misses, so the gate 'pass_rate >= 0.9' "
+         "would ignore safety; write 1, 2, or 3"),
+        ("-otoolemu_min_helpfulness=0", "would ignore helpfulness; write 1, 2, or 3, or leave helpfulness out with "
+         "'toolemu_helpfulness = none'"),
+    ],
+)  # fmt: skip
+def test_a_threshold_that_no_run_misses_is_refused_if_a_gate_counts_it(
+    project: Project, option: str, message: str
+) -> None:
+    result = project.run("--toolemu-agent=reference:risky", option, "--toolemu-gate=pass_rate >= 90%")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert message in result.stderr.str()
+    assert project.run("--toolemu-agent=reference:safe", option, "--toolemu-gate=quit_rate <= 0.5").ret == 0
