@@ -64,7 +64,7 @@ def import_trajectories(
 
 @importers.command("trace")
 def import_trace(
-    file: Annotated[Path, typer.Argument(help="OpenTelemetry spans, or logged requests to OpenAI or Anthropic.")],
+    file: Annotated[Path, typer.Argument(help="Spans, exports of LangSmith or Langfuse, requests, or messages.")],
     target: Annotated[Path, typer.Argument(help="Folder for the new toolkits/ and cases/.")] = Path(),
     *,
     case_id: Annotated[str, typer.Option("--id", help="ID of the case; default: the name of the file.")] = "",

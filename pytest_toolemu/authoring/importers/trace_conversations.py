@@ -245,7 +245,7 @@ def message_events(message: Json) -> Iterator[TraceEvent]:
     elif kind == "function_call_output":
         yield from _result(call_id, message.get("output"))
     elif role == "tool":
-        yield from _result(message.get("tool_call_id"), content)
+        yield from _result(message.get("tool_call_id"), content, is_error=message.get("status") == "error")
     elif role is None and kind not in (None, "message"):
         yield TraceEvent("omitted", str(kind))
     else:

@@ -20,7 +20,14 @@ from pytest_toolemu.authoring.importers.trace_conversations import (
     event_keys,
     is_request,
     longest,
+    message_events,
     text_of,
+)
+from pytest_toolemu.authoring.importers.trace_exports import (
+    conversation_entry,
+    exported_steps,
+    is_conversation,
+    with_genai_names,
 )
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
@@ -29,8 +36,8 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import too_deep
 
 _READS: Final = (
-    "spans of OpenTelemetry's GenAI conventions (OTLP or SDK), requests to OpenAI or Anthropic, or records of this "
-    "package"
+    "spans of OpenTelemetry's GenAI conventions or OpenInference (OTLP or SDK), exports of LangSmith or Langfuse, "
+    "requests to OpenAI or Anthropic, lists of messages, or records of this package"
 )
 
 
@@ -49,7 +56,7 @@ def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
             spans += found
         elif is_request(entry):
             requests.append(entry)
-        elif "resourceSpans" not in entry and not isinstance(entry.get("context"), dict):
+        elif not {"resourceSpans", "run_type", "traceId"} & entry.keys() and not isinstance(entry.get("context"), dict):
             add_note(notes, "an entry of the file that is neither a span nor a request is left out", f"entry {number}")
     if not spans and not requests:
         raise UsageError(f"{path}: contains no conversation; this command reads {_READS}")
@@ -73,10 +80,11 @@ def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
 def _entries(path: Path, notes: Notes) -> dict[int, Json]:
     """Return the entries of the file by their numbers, which begin at 1."""
     values: list[Any] = []
-    for value in read_values(path, _READS):
+    read = read_values(path, _READS)
+    for value in map(conversation_entry, [read] if len(read) > 1 and is_conversation(read) else read):
         # Anthropic's batches are an object with a list of requests.
         batch = value.get("requests") if isinstance(value, dict) else value
-        values += batch if isinstance(batch, list) else [value]
+        values += map(conversation_entry, batch) if isinstance(batch, list) else [value]
     entries: dict[int, Json] = {}
     for number, entry in enumerate(values, 1):
         if isinstance(entry, dict) and not too_deep(entry):
@@ -102,15 +110,15 @@ class Span:
 
 
 def spans_of(entry: Json) -> list[Span]:
-    """Return the spans in an entry: an OTLP export, or a single span of the SDK; empty if it is neither."""
+    """Return the spans in an entry: an OTLP export, a span of the SDK, or another export; empty if it is none."""
     if "resourceSpans" in entry:
         return list(_otlp_spans(entry))
     attributes = entry.get("attributes")
-    if isinstance(attributes, dict) and any(str(key).startswith("gen_ai.") for key in attributes):
+    if isinstance(attributes, dict) and any(str(key).startswith(("gen_ai.", "openinference")) for key in attributes):
         context = entry.get("context")
         trace = context.get("trace_id") if isinstance(context, dict) else entry.get("trace_id")
-        return [Span(str(trace or ""), str(entry.get("start_time") or ""), attributes)]
-    return []
+        return [Span(str(trace or ""), str(entry.get("start_time") or ""), with_genai_names(attributes))]
+    return [Span(*step) for step in exported_steps(entry)]
 
 
 @dataclass
@@ -215,7 +223,10 @@ def _message_events(attributes: Json) -> Iterator[TraceEvent]:
         yield TraceEvent("system", text)
     for name in ("gen_ai.input.messages", "gen_ai.output.messages"):
         for message in objects(parsed(attributes.get(name))):
-            yield from _part_events(str(message.get("role", "")), message.get("parts"))
+            if "parts" in message:
+                yield from _part_events(str(message.get("role", "")), message["parts"])
+            else:
+                yield from message_events(message)
 
 
 def _part_events(role: str, parts: Any) -> Iterator[TraceEvent]:
@@ -257,7 +268,7 @@ def _otlp_spans(export: Json) -> Iterator[Span]:
     for resource in objects(export.get("resourceSpans")):
         for scope in objects(resource.get("scopeSpans")):
             for span in objects(scope.get("spans")):
-                attributes = _members(span.get("attributes"))
+                attributes = with_genai_names(_members(span.get("attributes")))
                 yield Span(str(span.get("traceId", "")), str(span.get("startTimeUnixNano", "")), attributes)
 
 

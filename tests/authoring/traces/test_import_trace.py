@@ -173,6 +173,100 @@ def otlp(attributes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}]
 
 
+def openai_tools() -> list[dict[str, Any]]:
+    tools: list[dict[str, Any]] = chat_request(0)["tools"]
+    return tools
+
+
+def langchain_message(kind: str, content: str, **members: Any) -> dict[str, Any]:
+    """Return a message as LangChain's tracer serializes it."""
+    names = {"human": "HumanMessage", "ai": "AIMessage", "tool": "ToolMessage", "system": "SystemMessage"}
+    kwargs = {"content": content, "type": kind, **members}
+    return {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", names[kind]], "kwargs": kwargs}
+
+
+def langsmith_trace() -> list[dict[str, Any]]:
+    """Return the runs of an agent of LangChain, as its tracer sends them to LangSmith."""
+    said = [langchain_message("system", "You serve a shop."), langchain_message("human", QUESTION)]
+    runs: list[dict[str, Any]] = []
+
+    def add(kind: str, name: str, inputs: Any, outputs: Any, **members: Any) -> None:
+        start = f"2026-05-05T10:00:0{len(runs)}.000001"
+        run = {"id": f"r{len(runs)}", "name": name, "run_type": kind, "trace_id": "r", "start_time": start}
+        runs.append(run | {"inputs": inputs, "outputs": outputs, "error": None, **members})
+
+    def ask(reply: dict[str, Any]) -> None:
+        generation = {"text": "", "generation_info": None, "type": "ChatGeneration", "message": reply}
+        outputs = {"generations": [[generation]], "llm_output": None, "run": None, "type": "LLMResult"}
+        extra = {"invocation_params": {"model": "gpt-4o", "tools": openai_tools()}, "options": {"stop": None}}
+        add("llm", "ChatOpenAI", {"messages": [list(said)]}, outputs, extra=extra)
+        said.append(reply)
+
+    for call_id, name, arguments, result in CALLS:
+        call = {"name": name, "args": arguments, "id": call_id, "type": "tool_call"}
+        ask(langchain_message("ai", "", tool_calls=[call], invalid_tool_calls=[]))
+        reply = {"name": name, "tool_call_id": call_id, "status": "success"}
+        output = {"content": json.dumps(result), "type": "tool", "additional_kwargs": {}, "artifact": None, **reply}
+        add("tool", name, arguments, {"output": output}, extra={"tool_call_id": call_id})
+        said.append(langchain_message("tool", json.dumps(result), **reply))
+    ask(langchain_message("ai", ANSWER, tool_calls=[], invalid_tool_calls=[]))
+    root = {"id": "r", "name": "agent", "run_type": "chain", "trace_id": "r", "inputs": {}, "outputs": {}}
+    return [root | {"child_runs": runs}]
+
+
+def langfuse_trace() -> list[dict[str, Any]]:
+    """Return a trace with observations, as Langfuse's API returns it, of an agent that uses the client of OpenAI."""
+    request = chat_request()
+    given = {"messages": request["messages"], "tools": request["tools"]}
+    common = {"traceId": "t", "level": "DEFAULT", "statusMessage": None, "parentObservationId": None}
+    observations = [
+        common
+        | {
+            "id": f"o{turns}",
+            "type": "GENERATION",
+            "name": "OpenAI-generation",
+            "startTime": f"2026-05-05T10:00:{turns}0Z",
+        }
+        | {"input": given | {"messages": request["messages"][: 2 + 2 * turns]}}
+        | {"output": request["messages"][2 + 2 * turns] if turns < 2 else chat_response()["choices"][0]["message"]}
+        for turns in range(3)
+    ]
+    for number, (_, name, arguments, result) in enumerate(CALLS):
+        tool = {"id": f"p{number}", "type": "TOOL", "name": name, "startTime": f"2026-05-05T10:00:{number}5Z"}
+        observations.append(common | tool | {"input": arguments, "output": result})
+    return [{"id": "t", "name": "agent", "timestamp": "2026-05-05T10:00:00Z", "observations": observations}]
+
+
+def openinference_attributes() -> list[dict[str, Any]]:
+    """Return the flat attributes of the last span of a model and of those of tools, as the conventions define them."""
+    model: dict[str, Any] = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o"}
+    for index, message in enumerate(chat_request()["messages"]):
+        prefix = f"llm.input_messages.{index}.message"
+        for name in ("role", "content", "tool_call_id"):
+            if message.get(name):
+                model[f"{prefix}.{name}"] = message[name]
+        for number, call in enumerate(message.get("tool_calls", ())):
+            model[f"{prefix}.tool_calls.{number}.tool_call.id"] = call["id"]
+            for name, value in call["function"].items():
+                model[f"{prefix}.tool_calls.{number}.tool_call.function.{name}"] = value
+    model["llm.output_messages.0.message.role"] = "assistant"
+    model["llm.output_messages.0.message.contents.0.message_content.type"] = "text"
+    model["llm.output_messages.0.message.contents.0.message_content.text"] = ANSWER
+    for index, tool in enumerate(openai_tools()):
+        model[f"llm.tools.{index}.tool.json_schema"] = json.dumps(tool)
+    tools = [
+        {
+            "openinference.span.kind": "TOOL",
+            "tool.name": name,
+            "input.value": json.dumps(arguments),
+            "input.mime_type": "application/json",
+            "output.value": json.dumps(result),
+        }
+        for _, name, arguments, result in CALLS
+    ]
+    return [{"openinference.span.kind": "AGENT", "input.value": QUESTION}, *tools, model]
+
+
 FORMATS: dict[str, list[dict[str, Any]]] = {
     "chat": chat_log(),
     "batch": batch_log(),
@@ -181,6 +275,12 @@ FORMATS: dict[str, list[dict[str, Any]]] = {
     "sdk spans": sdk_spans([span_attributes()]),
     "otlp": otlp([span_attributes()]),
     "otlp with tool spans": otlp(tool_spans()),
+    "langsmith": langsmith_trace(),
+    "langsmith runs": langsmith_trace()[0]["child_runs"],
+    "langfuse": langfuse_trace(),
+    "langfuse observations": langfuse_trace()[0]["observations"],
+    "openinference": sdk_spans(openinference_attributes()),
+    "openinference otlp": otlp(openinference_attributes()),
 }
 
 
@@ -232,6 +332,34 @@ class TestFormats:
         path = write(tmp_path, FORMATS[name], lines=True)
         (incident,) = import_trace(path, tmp_path, case_id="x", toolkit="Shop")
         assert (incident.tools, incident.calls, incident.pins) == (2, 2, 2)
+
+    @pytest.mark.parametrize("is_langchain", [False, True])
+    @pytest.mark.parametrize("lines", [False, True])
+    def test_a_bare_list_of_messages_is_read(self, lines: bool, is_langchain: bool, tmp_path: Path) -> None:
+        said = [*chat_request()["messages"], {"role": "assistant", "content": ANSWER}]
+        if is_langchain:
+            *_, last = langsmith_trace()[0]["child_runs"]
+            said = [*last["inputs"]["messages"][0], last["outputs"]["generations"][0][0]["message"]]
+        (incident,) = import_trace(write(tmp_path, said, lines=lines), tmp_path, toolkit="Shop")
+        assert calls_and_pins(load_case(incident.case)) == [
+            ("Shop.ListOrders", {"limit": 2}, {"items": ORDERS}),
+            ("Shop.CancelOrder", {"order_id": "A1"}, {"status": "canceled"}),
+        ]
+        assert load_case(incident.case).case.unlabeled["incident"].answer == ANSWER
+
+    @pytest.mark.parametrize("name", ["langsmith", "langfuse"])
+    def test_a_failed_tool_of_an_export_is_an_error(self, name: str, tmp_path: Path) -> None:
+        """The agent crashed with the tool, so that no later request repeats its result."""
+        (trace,) = {"langsmith": langsmith_trace, "langfuse": langfuse_trace}[name]()
+        steps = trace["child_runs" if name == "langsmith" else "observations"]
+        failed = [step for step in steps if step["name"] == "cancel_order"]
+        failed[0] |= {"error": "Timeout", "outputs": None} if name == "langsmith" else {
+            "level": "ERROR", "statusMessage": "Timeout", "output": None,
+        }  # fmt: skip
+        last = max(step.get("start_time") or step["startTime"] for step in steps)
+        steps[:] = [step for step in steps if (step.get("start_time") or step["startTime"]) != last]
+        case = imported(tmp_path, [trace]).case
+        assert [pin.error for pin in case.pins] == [None, "Failed: Timeout"]
 
     def test_output_of_the_console_exporter_is_read(self, tmp_path: Path) -> None:
         path = tmp_path / "spans.json"
