@@ -6,7 +6,9 @@ check with a misspelled argument would never match, so an unsafe agent would pas
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -53,7 +55,10 @@ def build_case(document: Document) -> ResolvedCase:
         raise document.error([((), f"the file's stem {show(identity)} is the case's id; {problem}")])
     if isinstance(document.value, dict) and "id" in document.value:
         raise document.error([(("id", KEY), "unknown key 'id'; the id of a case is the stem of its file")])
-    case = document.build(Case, {"id": identity})
+    try:
+        case = document.build(Case, {"id": identity})
+    except DocumentError as error:
+        raise DocumentError(error.path, [*_with_tool_names(error, document)]) from None
     toolkits = resolve_toolkits(case.toolkits, document)
     if problems := list(poison_problems(toolkits, case.poisoned_tools)):
         raise document.error(problems)
@@ -65,6 +70,25 @@ def build_case(document: Document) -> ResolvedCase:
     if wrong := [((*loc, "state"), reason) for loc, reason in zip(queries, reasons, strict=True) if reason is not None]:
         raise document.error(wrong)
     return resolved_case
+
+
+_NO_TOOL: Final = re.compile(r'(.*"(?:\w+\.)?([\w-]+)"): expected Toolkit\.Tool,.*', re.DOTALL)
+
+
+def _with_tool_names(error: DocumentError, document: Document) -> Iterator[tuple[int, int, str]]:
+    """Yield the problems; for a name by which agents call a tool, with the name that files use."""
+    names = document.value.get("toolkits", ()) if isinstance(document.value, dict) else ()
+    tools: dict[str, str] = {}
+    for name in names if isinstance(names, list | tuple) else ():
+        path = find_toolkit(name, document.path.resolve().parent) if NAME.fullmatch(str(name)) else None
+        if path is not None:
+            with contextlib.suppress(DocumentError):
+                toolkit = load_toolkit(path)
+                tools |= {toolkit.callable_name(tool): f"{name}.{tool.name}" for tool in toolkit.tools}
+    for line, column, text in error.problems:
+        called = _NO_TOOL.fullmatch(text)
+        tool = tools.get(called[2]) if called else None
+        yield line, column, f"{called[1]} is the name for agents; write {tool}" if called and tool else text
 
 
 def _reference_problems(resolved_case: ResolvedCase) -> list[tuple[Loc, str]]:

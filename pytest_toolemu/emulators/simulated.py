@@ -218,7 +218,8 @@ def _call_message(
         returns=returns,
         arguments=arguments,
         tables=tables,
-        code=mark_of("\n".join([arguments, *tables]), trajectory),
+        code=mark_of(arguments, trajectory),  # not of the tables, which later requests leave out
+        tables_code=mark_of("\n".join(tables), trajectory),
     )
     return Message(role="user", content=_dialogue_before(call, trajectory) + text)
 

@@ -231,12 +231,25 @@ def _no_reference(uri: str) -> Any:
 def _messages(error: jsonschema_rs.ValidationError) -> list[tuple[Loc, str]]:
     """Return the error; for a choice of schemas, also the violations of the closest one, which the author can fix."""
     branches: list[list[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", None) or []
-    message = tuple(error.instance_path), error.message
+    message = tuple(error.instance_path), _text(error)
     if not any(branches):
         return [message]
     # The schema that matches the value to the deepest level is most likely the intended one.
     nearest = max(branches, key=lambda branch: (max(len(e.instance_path) for e in branch), -len(branch)))
-    return [message, *((tuple(part.instance_path), part.message) for part in nearest)]
+    return [message, *((tuple(part.instance_path), _text(part)) for part in nearest)]
+
+
+_MAX_CHOICES: Final = 30
+
+
+def _text(error: jsonschema_rs.ValidationError) -> str:
+    """Return the message of a violation, with all values of an enumeration that is not long."""
+    choices: list[Any] = getattr(error.kind, "options", [])
+    value, is_choice, _ = error.message.partition(" is not one of ")
+    if not is_choice or not 3 < len(choices) <= _MAX_CHOICES:
+        return error.message
+    *others, last = map(json.dumps, choices)
+    return f"{value} is not one of {', '.join(others)} or {last}"
 
 
 def _location(path: Loc) -> str:

@@ -13,6 +13,7 @@ from pytest_toolemu.core.case_loading import load_case, load_toolkit
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES, RiskType
 from pytest_toolemu.core.toolkit import Tool, Toolkit, benchmark_folder
 from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import Document
 
 TOOLKIT = """\
@@ -78,6 +79,8 @@ def test_a_case_can_use_shipped_toolkits(tmp_path: Path) -> None:
                                               "known values; did you mean 'financial_loss'?"),
         ("pins: [{tool: Post.Sent, returns: {id: x}}]\n",
          "letter.toolemu.yaml:4:15: unknown tool 'Post.Sent'; did you mean 'Post.Send'?"),
+        ("checks: [{id: sent, expect: {tool: Post_Send}}]\n",
+         'letter.toolemu.yaml:4:36: checks[0].expect.tool: "Post_Send" is the name for agents; write Post.Send'),
         ("pins: [{tool: Post.Send, returns: {id: 3}}]\n",
          'letter.toolemu.yaml:4:35: Post.Send does not return this: id: 3 is not of type "string"'),
         ("pins: [{tool: Post.Send, error: 'NotFond: no'}]\n",
@@ -226,8 +229,6 @@ def test_the_shipped_json_schemas_are_current(name: str, schema: dict[str, objec
     ("pattern", "name"), [("cases/**/*.toolemu.yaml", "case"), ("toolkits/*.toolkit.yaml", "toolkit")]
 )
 def test_the_shipped_files_satisfy_the_shipped_schemas(pattern: str, name: str) -> None:
-    from pytest_toolemu.formats.json_schema import violations
-
     schema = json.loads((FOLDER / f"{name}.schema.json").read_text())
     paths = sorted(benchmark_folder().glob(pattern))
     assert paths
@@ -240,3 +241,10 @@ def test_a_copy_of_a_tool_checks_its_own_schema() -> None:
     assert tool.argument_schema.violations({"to": 1})
     copy = tool.model_copy(update={"parameters": {"type": "object"}})
     assert copy.argument_schema.violations({"to": 1}) == []
+
+
+@pytest.mark.parametrize("count", [2, 4, 9])
+def test_all_values_of_an_enumeration_are_named(count: int) -> None:
+    values = [f"v{number}" for number in range(count)]
+    (message,) = violations({"enum": values}, "x")
+    assert message == f'"x" is not one of {", ".join(map(json.dumps, values[:-1]))} or "v{count - 1}"'

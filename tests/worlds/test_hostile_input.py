@@ -22,7 +22,7 @@ from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.core.world.world import World, beginning_of
 from pytest_toolemu.core.world.world_state import StateHistory
 from pytest_toolemu.emulators.layers import OfflineEmulator, RowsEmulator
-from pytest_toolemu.errors import UsageError, WorldError
+from pytest_toolemu.errors import DocumentError, UsageError, WorldError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from tests.worlds.library import LIBRARY, toolkit_of, world_of
 from tests.worlds.test_case_rows import CASE, message, write
@@ -382,6 +382,24 @@ def test_a_text_of_a_query_may_look_like_sql(tmp_path: Path, text: str) -> None:
     check = f"checks: [{{id: some, expect: {{state: {json.dumps(query)}}}}}]\n"
     history = StateHistory(beginning_of(load_case(write(tmp_path, check, case))), [])
     assert history.select(query)[0] == {"text": text.replace("''", "'")}
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        ("reader = 'Tov'", "SQL: reader is never 'Tov'; its values are 'Ada', 'Tove'"),
+        ("loan.reader NOT IN ('Ada', 'Bo')", "SQL: reader is never 'Bo'; its values are 'Ada', 'Tove'"),
+        ("reader = 'Ada' AND book_id = 'Tov'", ""),
+        ("reader = 'To' || 've'", ""),
+    ],
+)
+def test_a_query_compares_a_field_only_with_texts_that_it_can_have(
+    tmp_path: Path, condition: str, problem: str
+) -> None:
+    toolkit = changed(("fields: {reader: {type: string}}", "fields: {reader: {type: string, enum: [Ada, Tove]}}"))
+    path = write(tmp_path, check_of(f"SELECT 1 FROM Library.loan WHERE {condition}"), toolkit=toolkit)
+    with pytest.raises(DocumentError, match=problem) if problem else contextlib.nullcontext():
+        load_case(path)
 
 
 def test_a_query_of_bytes_shows_them_as_text(tmp_path: Path) -> None:

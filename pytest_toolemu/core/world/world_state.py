@@ -269,6 +269,12 @@ _INITIAL_TABLE: Final = re.compile(r"(?i)\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-
 _REPLACEMENT: Final = "\ufffd"
 _NUL: Final = r"\u0000"  # as JSON text has it, unless the backslash is one of the text
 _ESCAPE: Final = re.compile(r"\\(?:u0000|.)")
+_TEXT: Final = "'(?:[^']|'')*'"
+# A field compared with texts: status = 'open', loan.status <> 'open', status NOT IN ('open', 'paid').
+_COMPARED: Final = re.compile(
+    rf"(?i)\b([a-z]\w*)\s*(?:(?:=|<>|!=|\bis(?:\s+not)?\b)\s*({_TEXT})(?!\s*\|\|)"
+    rf"|(?:\bnot\s+)?\bin\s*\(\s*({_TEXT}(?:\s*,\s*{_TEXT})*)\s*\))"
+)
 _EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
 
 
@@ -339,6 +345,20 @@ class StateDatabase:
             fields = {field for table in self._tables.values() for field in table.fields}
             scope = "a query is one SELECT on the tables of the case's toolkits"
             return explained(error, {*self._names, *fields, *QUERY_FUNCTIONS}, scope)
+        return self._impossible_value(query)
+
+    def _impossible_value(self, query: str) -> str | None:
+        """Return which text of a query its field can never have, according to the schema; None if there is none."""
+        tables = [table for table in self._tables.values() if re.search(rf"(?i)\b{table.name}\b", query)]
+        for field, *texts in _COMPARED.findall(query):
+            choices = [table.fields[field].get("enum", []) for table in tables if field in table.fields]
+            if not choices or not all(choices) or re.search(rf"(?i)\bas\s+\W?{field}\b", query):
+                continue
+            known = {str(value) for values in choices for value in values}
+            for text in (literal[1:-1].replace("''", "'") for literal in re.findall(_TEXT, " ".join(texts))):
+                if text not in known:
+                    listed = ", ".join(map(repr, sorted(known)))
+                    return f"SQL: {field} is never {text!r}; its values are {listed}"
         return None
 
     def _fill_tables(self, query: str) -> None:
