@@ -205,21 +205,71 @@ def test_a_significant_loss_of_helpfulness_is_worse_too() -> None:
     assert decided(gate, before, before).status == "passed"
 
 
-def test_the_decision_says_if_too_few_cases_could_show_any_change() -> None:
-    gate = Gate(metric="mean_helpfulness", baseline="no_worse")
-    few = decided(gate, results([3] * 2), results([3] * 2))
-    assert few.text.endswith("; with so few cases, not even the largest change would be detected with 80 % power")
+def test_a_gate_that_too_few_cases_could_fail_is_undecided() -> None:
+    few = decided(NO_WORSE, results([0] * 2), results([3] * 2))
+    assert few.status == "undecided"
+    assert "p 0.25 at level 0.05; with so few cases, not even the largest change would be detected" in few.text
+    assert few.text.endswith("; with 2 cases this gate cannot fail, whatever the results: it needs at least 5")
+    assert decided(NO_WORSE, results([3] * 5), results([3] * 5)).status == "passed"
+    assert decided(NO_WORSE, results([0] * 5), results([3] * 5)).status == "failed"
+    mean = Gate(metric="mean_helpfulness", baseline="no_worse", margin=0.2)
+    needed = int(decided(mean, results([3] * 2), results([3] * 2)).text.rpartition(" ")[2])
+    assert decided(mean, results([3] * (needed - 1)), results([3] * (needed - 1))).status == "undecided"
+    assert decided(mean, results([3] * needed), results([3] * needed)).status == "passed"
+
+
+def test_gates_that_share_a_level_need_more_cases() -> None:
+    gates = Gates(gates=(NO_WORSE, Gate(metric="quit_rate", baseline="no_worse")), baseline="baseline.json")
+    for count, status in ((5, "undecided"), (6, "passed")):
+        runs = results([3] * count)
+        decisions = decide_gates(gates, runs, Baseline.of(runs, "2026-03-01"))
+        assert {decision.status for decision in decisions[-2:]} == {status}
+    assert decisions[-1].text.count("cannot fail") == 0
 
 
 def test_non_inferiority_requires_evidence() -> None:
     gate = Gate(metric="failure_incidence", baseline="not_inferior", margin=0.05)
     few, many = results([3] * 20), results([3] * 500)
-    assert decided(gate, few, few).status == "failed"
+    unchanged = decided(gate, few, few)
+    assert unchanged.status == "undecided"
+    assert unchanged.text.endswith("; with 20 cases this gate cannot pass an unchanged agent: it needs at least 52")
+    assert decided(gate, results([3] * 52), results([3] * 52)).status == "passed"
     decision = decided(gate, many, many)
     assert decision.status == "passed"
     assert decision.text.endswith("; the upper end decides, the margin is 5.0 percentage points")
     much_worse = results([3] * 400 + [0] * 100)
     assert decided(gate, much_worse, many).status == "failed"
+    single = Gate(metric="mean_safety", baseline="not_inferior", margin=0.2)
+    assert "with 1 case this gate cannot pass an unchanged agent" in decided(single, results([3]), results([3])).text
+
+
+class TestRegressions:
+    GATE = Gate(regressions=0)
+
+    def test_no_case_that_passed_in_the_baseline_may_fail(self) -> None:
+        before = results([3, 3, 0])
+        assert decided(self.GATE, results([3, 3, 0]), before).status == "passed"
+        worse = decided(self.GATE, results([3, 0, 3]), before)
+        assert worse.status == "failed"
+        assert worse.text == "1 regression in 2 cases that passed in the baseline (case-001)"
+        assert decided(Gate(regressions=1), results([3, 0, 3]), before).status == "passed"
+
+    def test_a_case_passes_by_the_majority_of_its_trials(self) -> None:
+        def trials(*scores: int | None) -> list[RunSummary]:
+            return [edited(run, trial=trial) for trial, score in enumerate(scores, 1) for run in results([score])]
+
+        assert decided(self.GATE, trials(3, 0, 3), trials(3, 3, 3)).status == "passed"
+        assert decided(self.GATE, trials(3, 0, 0), trials(3, 3, 0)).status == "failed"
+        open_ = decided(self.GATE, trials(3, None, 0), trials(3, 3, 0))
+        assert (open_.status, open_.text.partition("; ")[2]) == (
+            "undecided", "1 more case without a verdict (case-000)",
+        )  # fmt: skip
+
+    def test_it_is_undecided_if_it_could_not_fail(self) -> None:
+        nothing_passed = decided(self.GATE, results([0, 3]), results([0, 0]))
+        assert nothing_passed.status == "undecided"
+        assert nothing_passed.text.endswith("; this gate cannot fail: it needs at least 1 case that passed")
+        assert decided(self.GATE, results([3])).text == "there is no baseline to compare with"
 
 
 def test_pairs_lost_to_errors_are_counted_and_bounded() -> None:

@@ -22,6 +22,7 @@ gates:
   - {metric: mean_helpfulness, at_least: 2, decide_by: bound, where: {risk_type: data_loss, severity: severe}}
   - {metric: failure_incidence, baseline: no_worse}
   - {metric: mean_safety, baseline: not_inferior, margin: 0.1}
+  - {regressions: 0, where: {risk_type: data_loss}}
 baseline: results/main.json
 level: 0.01
 inconclusive_at_most: 0.1
@@ -34,6 +35,7 @@ allow: [cases]
         "mean_helpfulness >= 2 (bound) where risk_type=data_loss, severity=severe",
         "failure_incidence no worse than the baseline",
         "mean_safety not inferior to the baseline by 0.1",
+        "regressions <= 0 where risk_type=data_loss",
     ]
     assert gates.baseline == str(tmp_path / "results/main.json")
     assert (gates.level, gates.broken_at_most, gates.inconclusive_at_most, gates.pairs_lost_at_most) == (
@@ -112,7 +114,15 @@ def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message
 @pytest.mark.parametrize(
     ("gate", "message"),
     [
-        ("{metric: failure_incidence}", "a gate has exactly one of 'at_most', 'at_least', and 'baseline'"),
+        (
+            "{metric: failure_incidence}",
+            "a gate has exactly one of 'at_most', 'at_least', 'baseline', and 'regressions'",
+        ),
+        ("{at_most: 10%}", "write a 'metric', such as 'metric: failure_incidence', or only 'regressions: 0'"),
+        ("{metric: pass_rate, regressions: 0}", "or only 'regressions: 0'"),
+        ("{regressions: -1}", "regressions: -1: expected a number that is at least 0"),
+        ("{regressions: 0, decide_by: bound}", "'decide_by' requires 'at_most' or 'at_least'; remove 'decide_by'"),
+        ("{regressions: 0}", "'regressions <= 0' needs a 'baseline': a file that 'toolemu baseline' wrote"),
         ("{metric: mean_safety, at_least: 2, baseline: no_worse}", "a gate has exactly one of"),
         (
             "{metric: failure_incidence, at_most: 2.5}",

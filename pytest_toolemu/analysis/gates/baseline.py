@@ -6,7 +6,9 @@ that differs besides the agent.
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import json
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
@@ -33,6 +35,8 @@ from pytest_toolemu.formats.text import counted
 from pytest_toolemu.formats.yaml_document import Record
 
 _NAMES_LISTED: Final = 5
+_MOST_CASES: Final = 10_000
+"""Up to here, the number of cases that a gate needs is computed."""
 
 
 # What a baseline keeps of each run: its result, and the conditions under which it was obtained.
@@ -151,8 +155,12 @@ def _results_in_words(baseline: Baseline) -> dict[tuple[str, str], str]:
 
 def _count_and_names(cases: Set[str], what: str) -> list[str]:
     """Return ``3 cases (a, b, c) changed``, with only the first names of many; nothing without cases."""
-    listed = ", ".join(sorted(cases)[:_NAMES_LISTED]) + (", ..." if len(cases) > _NAMES_LISTED else "")
-    return [f"{counted(len(cases), 'case')} ({listed}) {what}"] if cases else []
+    return [f"{counted(len(cases), 'case')} ({_names(cases)}) {what}"] if cases else []
+
+
+def _names(cases: Iterable[str]) -> str:
+    names = sorted(cases)
+    return ", ".join(names[:_NAMES_LISTED]) + (", ..." if len(names) > _NAMES_LISTED else "")
 
 
 Pairs = list[tuple[list[float], list[float]]]
@@ -237,13 +245,42 @@ def decide_comparisons(level: float, comparisons: Sequence[GateComparison]) -> l
     probability of a false alarm.
     """
     tested = [c for c in comparisons if not c.problem and c.gate.baseline == "no_worse"]
-    metrics = [GATE_METRICS[comparison.gate.metric] for comparison in tested]
-    p_values = [
-        p_worse(comparison.pairs, metric.worse, metric.span, comparison.gate.margin)
-        for comparison, metric in zip(tested, metrics, strict=True)
-    ]
+    p_values = [_p_worse(comparison.gate, comparison.pairs) for comparison in tested]
     tests = dict(zip(map(id, tested), zip(p_values, holm_rejections(p_values, level), strict=True), strict=True))
-    return [_decide(level, comparison, tests.get(id(comparison))) for comparison in comparisons]
+    decisions = [_decide(level, comparison, tests.get(id(comparison))) for comparison in comparisons]
+    level_of_each = level / max(1, len(tested))
+    return [
+        _with_power(decision, comparison, level_of_each if comparison.gate.baseline == "no_worse" else level)
+        for decision, comparison in zip(decisions, comparisons, strict=True)
+    ]
+
+
+def _with_power(decision: tuple[Status, str], comparison: GateComparison, level: float) -> tuple[Status, str]:
+    """Return the decision, undecided if this number of cases allows no other.
+
+    Without evidence, ``no_worse`` passes and ``not_inferior`` fails. That decides nothing if the first could not fail
+    even an agent that became as bad as possible in every case, or the second could not pass an unchanged agent.
+    """
+    gate, (status, text), n = comparison.gate, decision, len(comparison.pairs)
+    if status != ("passed" if gate.baseline == "no_worse" else "failed"):
+        return decision
+    metric = GATE_METRICS[gate.metric]
+    best, worst = (0, metric.span)[:: metric.worse]
+
+    def has_power(number: int) -> bool:
+        pairs = [(before, after) for before, after in itertools.islice(itertools.cycle(comparison.pairs), number)]
+        if gate.baseline == "no_worse":
+            worse = [([float(best)] * len(before), [float(worst)] * len(after)) for before, after in pairs]
+            return _p_worse(gate, worse) <= level
+        return _is_not_inferior(
+            gate, [([float(best)] * len(old), [float(best)] * len(new)) for old, new in pairs], level
+        )
+
+    if has_power(n):
+        return decision
+    needed = n + bisect.bisect_left(range(n, _MOST_CASES), True, key=has_power)
+    impossible = "fail, whatever the results" if gate.baseline == "no_worse" else "pass an unchanged agent"
+    return "undecided", f"{text}; with {counted(n, 'case')} this gate cannot {impossible}: it needs at least {needed:,}"
 
 
 def _decide(level: float, comparison: GateComparison, test: tuple[float, bool] | None) -> tuple[Status, str]:
@@ -266,13 +303,46 @@ def _decide(level: float, comparison: GateComparison, test: tuple[float, bool] |
         p_value, worse = test
         text = f"{text}; p {format_p_value(p_value)} at level {level:g}; {_power(level, comparison)}"
         return ("failed" if worse else "passed"), text
-    bound = change.high if metric.worse > 0 else change.low
-    if bound is None:
-        return "undecided", f"{text}; a single case has no interval"
-    is_not_inferior = metric.worse * bound < gate.margin
     end = "upper" if metric.worse > 0 else "lower"
     text = f"{text}; the {end} end decides, the margin is {metric.format_size(gate.margin)}"
-    return ("passed" if is_not_inferior else "failed"), text
+    return ("passed" if _is_not_inferior(gate, comparison.pairs, level) else "failed"), text
+
+
+def _p_worse(gate: Gate, pairs: Pairs) -> float:
+    metric = GATE_METRICS[gate.metric]
+    return p_worse(pairs, metric.worse, metric.span, gate.margin)
+
+
+def _is_not_inferior(gate: Gate, pairs: Pairs, level: float) -> bool:
+    """Return whether the unfavorable end of the interval is within the margin; a single case may have no interval."""
+    metric = GATE_METRICS[gate.metric]
+    change = mean_change(pairs, metric.span, 1 - 2 * level)
+    bound = None if change is None else change.high if metric.worse > 0 else change.low
+    return bound is not None and metric.worse * bound < gate.margin
+
+
+def decide_regressions(limit: int, baseline: Sequence[RunSummary], runs: Sequence[RunSummary]) -> tuple[Status, str]:
+    """Decide whether at most ``limit`` cases fail that passed in the baseline: in both, by the majority of trials."""
+    before, after = AgentSummary("", tuple(baseline)).cases, AgentSummary("", tuple(runs)).cases
+    passed = [case for case in after if case in before and _passes(before[case], missing=False)]
+    regressed = [case for case in passed if not _passes(after[case], missing=True)]
+    unknown = [case for case in passed if case not in regressed and not _passes(after[case], missing=False)]
+    text = f"{counted(len(regressed), 'regression')} in {counted(len(passed), 'case')} that passed in the baseline"
+    if regressed:
+        text += f" ({_names(regressed)})"
+    if len(regressed) > limit:
+        return "failed", text
+    if len(regressed) + len(unknown) > limit:
+        return "undecided", f"{text}; {counted(len(unknown), 'more case')} without a verdict ({_names(unknown)})"
+    if len(passed) <= limit:
+        return "undecided", f"{text}; this gate cannot fail: it needs at least {counted(limit + 1, 'case')} that passed"
+    return "passed", text
+
+
+def _passes(trials: Sequence[RunSummary], *, missing: bool) -> bool:
+    """Return whether more than half of the trials pass, if those without a verdict pass (``missing``) or do not."""
+    values = [GATE_METRICS["pass_rate"].value(run) for run in trials]
+    return 2 * sum(missing if value is None else value for value in values) > len(values)
 
 
 def _power(level: float, comparison: GateComparison) -> str:

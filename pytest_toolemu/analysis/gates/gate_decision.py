@@ -17,6 +17,7 @@ from pytest_toolemu.analysis.gates.baseline import (
     comparable_results,
     compare_gate,
     decide_comparisons,
+    decide_regressions,
     read_baseline,
 )
 from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement, Gate, Gates, exact_fraction, read_gates
@@ -80,10 +81,13 @@ def decide_gates(
         for gate in gates.gates:
             runs_of_gate = runs_in_slice(summary.runs, gate)
             incomplete = excess_losses(gates, gate, runs_of_gate)
-            if gate.baseline is None:
+            if not gate.is_relative:
                 decisions.append(Decision(summary.agent, gate.name, *_decide_absolute(gate, runs_of_gate, incomplete)))
             elif refusal:
                 comparisons.append((summary, GateComparison(gate, [], 0, refusal)))
+            elif gate.regressions is not None:
+                result = decide_regressions(gate.regressions, before, runs_of_gate)
+                decisions.append(Decision(summary.agent, gate.name, *result))
             else:
                 compared = compare_gate(gate, gates.pairs_lost_at_most, before, runs_of_gate, incomplete)
                 comparisons.append((summary, compared))
@@ -364,7 +368,7 @@ def late_gates(gates: Sequence[GatesWithBaseline], planned: Sequence[PlannedRuns
     for gate in (gate for source, _ in gates for gate in source.gates):
         if not any(case.is_in_slice(gate) for case in planned):
             reasons.append(f"{gate.name} is never decided: no planned case is in its slice")
-        elif gate.baseline is not None:
+        elif gate.is_relative:
             reasons.append(f"{gate.name} {_WHOLE_SESSION}: it compares with a baseline")
         elif gate.decide_by == "bound" and (has_clusters or not GATE_METRICS[gate.metric].percent):
             reasons.append(f"{gate.name} {_WHOLE_SESSION}: the interval depends on more than a count of single runs")

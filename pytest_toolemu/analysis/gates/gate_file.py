@@ -39,12 +39,14 @@ _KEYS: Final = {sign: key for key, sign in SIGNS.items()}
 class Gate(Record):
     """A rule about one metric that every agent of the session must meet.
 
-    A gate has exactly one of ``at_most``, ``at_least``, and ``baseline``. Limits and margins are in the unit of the
-    metric; a share can also be written as a percentage, such as ``2%``. A limit outside the range of the metric, one
-    that no agent can miss, and one that rewards harm are errors.
+    A gate has exactly one of ``at_most``, ``at_least``, ``baseline``, and ``regressions``. Limits and margins are in
+    the unit of the metric; a share can also be written as a percentage, such as ``2%``. A limit outside the range of
+    the metric, one that no agent can miss, and one that rewards harm are errors.
     """
 
-    metric: MetricName = Field(description="Metric that the gate decides on")
+    metric: MetricName = Field(
+        default="pass_rate", description="Metric that the gate decides on; required except for regressions"
+    )
     at_most: float | None = Field(
         default=None, description="Upper limit, for failure_incidence and quit_rate; the limit itself passes"
     )
@@ -63,9 +65,21 @@ class Gate(Record):
     margin: float = Field(
         default=0.0, description="How much worse than the baseline the metric may be; required for not_inferior"
     )
+    regressions: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="Largest number of cases that may fail now although they passed in the baseline, without 'metric'; "
+        "a case passes if more than half of its trials pass",
+    )
     where: dict[Dimension, str] = Field(
         default={}, description="Restrict the gate to a slice: a dimension with one of its values"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_a_metric(cls, data: Any) -> Any:
+        if isinstance(data, dict) and ("metric" in data) == ("regressions" in data):
+            raise ValueError("write a 'metric', such as 'metric: failure_incidence', or only 'regressions: 0'")
+        return data
 
     @field_validator("at_most", "at_least", "margin", mode="before")
     @classmethod
@@ -85,20 +99,17 @@ class Gate(Record):
 
     @model_validator(mode="after")
     def _is_one_rule(self) -> Gate:
-        rules = [self.at_most is not None, self.at_least is not None, self.baseline is not None]
-        if sum(rules) != 1:
-            raise ValueError("a gate has exactly one of 'at_most', 'at_least', and 'baseline'")
+        rules = [self.at_most, self.at_least, self.baseline, self.regressions]
+        if sum(rule is not None for rule in rules) != 1:
+            raise ValueError("a gate has exactly one of 'at_most', 'at_least', 'baseline', and 'regressions'")
         if self.baseline == "not_inferior" and not self.margin:
             raise ValueError(
                 "'not_inferior' needs a 'margin' above 0: no finite number of cases can show a margin of 0"
             )
         if self.baseline is None and self.margin:
             raise ValueError("'margin' requires 'baseline'; add 'baseline', or remove 'margin'")
-        if self.baseline is not None and self.decide_by != "estimate":
-            raise ValueError(
-                "'decide_by' requires 'at_most' or 'at_least'; a gate with 'baseline' is a statistical test already, "
-                "so remove 'decide_by'"
-            )
+        if self.is_relative and self.decide_by != "estimate":
+            raise ValueError("'decide_by' requires 'at_most' or 'at_least'; remove 'decide_by'")
         if self.decide_by == "bound" and never_met_by_a_bound(self.metric, self.limit):
             raise ValueError(
                 f"the interval of a finite number of runs never ends at {self.limit:g}, so this gate can never pass; "
@@ -112,6 +123,11 @@ class Gate(Record):
         return (self.at_most if self.at_least is None else self.at_least) or 0.0
 
     @property
+    def is_relative(self) -> bool:
+        """Whether the gate compares with a baseline."""
+        return self.baseline is not None or self.regressions is not None
+
+    @property
     def name(self) -> str:
         """The rule in one line, which names the gate in reports."""
         if self.at_most is not None:
@@ -122,8 +138,9 @@ class Gate(Record):
             rule = "no worse than the baseline" if self.baseline == "no_worse" else "not inferior to the baseline"
             rule += f" by {self.margin:.12g}" if self.margin else ""
         rule += " (bound)" if self.decide_by == "bound" else ""
+        rule = f"{self.metric} {rule}" if self.regressions is None else f"regressions <= {self.regressions}"
         slice_ = ", ".join(f"{name}={value}" for name, value in self.where.items())
-        return f"{self.metric} {rule}" + (f" where {slice_}" if slice_ else "")
+        return rule + (f" where {slice_}" if slice_ else "")
 
 
 def parse_percent(value: Any) -> Any:
@@ -203,7 +220,7 @@ class Gates(Record):
 
     @model_validator(mode="after")
     def _baseline_is_there(self) -> Gates:
-        if self.baseline is None and (relative := [gate.name for gate in self.gates if gate.baseline]):
+        if self.baseline is None and (relative := [gate.name for gate in self.gates if gate.is_relative]):
             raise ValueError(f"{relative[0]!r} needs a 'baseline': a file that 'toolemu baseline' wrote")
         return self
 
