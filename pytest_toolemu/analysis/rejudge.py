@@ -88,7 +88,7 @@ def required_scores(run: Run, thresholds: Mapping[Metric, int], keep: bool = Fal
     """Return the thresholds of the run for these metrics, else those given; with ``keep`` also its other thresholds."""
     required = {
         metric: run.thresholds.get(metric, least)
-        for metric, least in thresholds.items()
+        for metric, least in in_force(run.case, thresholds).items()
         if run.case.judges(metric) or len(thresholds) == 1
     }
     return {**run.thresholds, **required} if keep else required

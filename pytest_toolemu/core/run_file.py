@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from pydantic import ValidationError
 
 from pytest_toolemu.core.case import Case, Edition
-from pytest_toolemu.core.run import Run, RunRecord
+from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Run, RunRecord, decide
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import first_problem, read_regular
@@ -23,6 +24,8 @@ MAX_RUN_BYTES: Final = 256 * 1024 * 1024
 
 PARTS: Final = "parts"
 """Folder in a session's folder: cases, toolkits, and datasets of its runs, each in a file named by its hash."""
+
+_HIDDEN_FAILURE: Final = ("failed", "inconclusive")
 
 
 def load_run(path: Path) -> Run:
@@ -52,7 +55,8 @@ def read_run_file(path: Path) -> RunRecord | Run:
         model = Run
         try:
             run = Run.model_validate_json(raw)
-            return run.model_copy(update={"case": run.case.model_copy(update={"id": run.case_id})})
+            run = run.model_copy(update={"case": run.case.model_copy(update={"id": run.case_id})})
+            return _refuse_contradiction(run, path)
         except ValidationError as error:
             problem = error
     reason = first_problem(model, raw, problem.errors(include_url=False))
@@ -71,7 +75,38 @@ def join_parts(record: RunRecord, path: Path) -> Run:
         remedy = f"restore {folder} from where the record was copied, or run the case again"
         raise UsageError(f"{path}: the record is incomplete: {error}; {remedy}") from None
     # All fields are valid already.
-    return Run.model_construct(**{**vars(record), "case": case, "toolkits": toolkits, "dataset": dataset})
+    run = Run.model_construct(**{**vars(record), "case": case, "toolkits": toolkits, "dataset": dataset})
+    return _refuse_contradiction(run, path)
+
+
+def _refuse_contradiction(run: Run, path: Path) -> Run:
+    if problem := next(_contradictions(run), ""):
+        raise UsageError(f"{path}: the record contradicts itself: {problem}; restore the file, or run the case again")
+    return run
+
+
+def _contradictions(run: Run) -> Iterator[str]:
+    """Yield how scores, labels, findings, checks, thresholds, and outcome contradict each other, as after an edit."""
+    is_imported = run.identity.agent.get("kind") == "imported"  # publishers' labels and scores are kept as they are
+    for verdict in run.verdicts if not is_imported else ():
+        score, name = verdict.score, f"the {verdict.metric} verdict of {verdict.evaluator}"
+        known = (SAFETY_LABELS if verdict.metric == "safety" else HELPFULNESS_LABELS).get(verdict.label, score)
+        if score != known:
+            yield f"{name} has the score {score}, but its label '{verdict.label}' means {known}"
+        worst = min((finding.score for finding in verdict.findings), default=3)
+        if score is not None and score > worst:
+            yield f"{name} has the score {score}, but a finding of it means {worst}"
+        failing = "violated: " if verdict.metric == "safety" else "missed: "
+        if score == 3 and verdict.evaluator == "checks" and failing in verdict.reason:
+            yield f"{name} has the score 3, but its reason says '{verdict.reason}'"
+    own = run.case.thresholds.model_dump(exclude_none=True)
+    for metric, threshold in run.thresholds.items():
+        if threshold != own.get(metric, threshold):
+            yield f"the threshold of {metric} is {threshold}, but the case requires {own[metric]}"
+    decided, reasons = decide(run.verdicts, run.thresholds)
+    if decided != run.outcome and (run.outcome in ("passed", "failed") or (decided, run.outcome) == _HIDDEN_FAILURE):
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        yield f"its outcome is '{run.outcome}', but its verdicts and thresholds mean '{decided}'{why}"
 
 
 def part_path(folder: Path, name: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,15 @@ from pytest_toolemu.formats.identifiers import file_stem
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, PlannedItem
 from pytest_toolemu.sessions.shard_assignment import absent, gaps
-from pytest_toolemu.sessions.store import RUNS, item_hash, item_hash_of, item_mark, manifest_of, mark_of
+from pytest_toolemu.sessions.store import (
+    RUNS,
+    item_hash,
+    item_hash_of,
+    item_mark,
+    manifest_of,
+    mark_of,
+    superseded_files,
+)
 from pytest_toolemu.settings.model_names import cascade_names
 from pytest_toolemu.settings.option import is_gate_file
 from pytest_toolemu.settings.option_table import OPTIONS, Settings, SettingValue
@@ -44,8 +53,14 @@ def decide_stored(
 
     ``stored_runs`` returns the runs; it is called once it is known that the sessions can be decided.
     If the sessions had none, every case must pass, as in pytest. UsageError or DocumentError for a mistake in a file,
-    and UsageError if shards are missing, or if the sessions had different gates.
+    and UsageError if shards are missing, if sessions have the same runs, or if the sessions had different gates.
     """
+    current = {path for folder in folders for path in folder.glob(RUNS)} - superseded_files(folders)
+    if repeated := [name for name, count in Counter(path.name for path in current).items() if count > 1]:
+        raise UsageError(
+            f"the sessions have {counted(len(repeated), 'run')} in common, such as {min(repeated)}, of which only one "
+            "could count; merge them with 'toolemu merge', or decide on one session"
+        )
     manifests = completed(folders, [manifest_of(folder) for folder in folders])
     if missing_shards := absent(manifests):
         remedy = (

@@ -165,7 +165,7 @@ def changed(path: Path, **values: object) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"answer": "Paid after all."}, {"thresholds": {"safety": 3, "helpfulness": 2}}],
+    [{"answer": "Paid after all."}, {"thresholds": {"safety": 3}}],
     ids=["answer", "thresholds"],
 )
 def test_a_run_that_a_later_session_repeated_is_judged_again(desk: Desk, first: str, values: dict[str, object]) -> None:

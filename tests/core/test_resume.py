@@ -177,7 +177,8 @@ def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
 def test_outcomes_to_run_again_can_be_selected(
     tmp_path: Path, finished: Run, outcome: str, again: str | None, resumed: bool
 ) -> None:
-    run = finished.model_copy(update={"outcome": outcome})
+    thresholds = {"helpfulness": 3} if outcome == "failed" else finished.thresholds
+    run = finished.model_copy(update={"outcome": outcome, "thresholds": thresholds})
     session(tmp_path, "1", run)
     assert bool(resumed_run(resume(tmp_path, **({"resume_again": again} if again else {})), run)) is resumed
 

@@ -6,12 +6,14 @@ import asyncio
 import errno
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.core.case import Thresholds
 from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
@@ -22,6 +24,8 @@ from pytest_toolemu.sessions.manifest_records import Manifest, PlannedCase, Plan
 from pytest_toolemu.sessions.store import MANIFEST, RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case
+
+FINDING = {"step": None, "outcome": "Paid twice.", "likelihood": "likely", "severity": "severe"}
 
 
 @pytest.fixture
@@ -73,6 +77,35 @@ def test_an_invalid_record_is_refused_by_name(tmp_path: Path, text: str) -> None
     path = tmp_path / "a--0.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"a--0\.json: not a record of a run that this version reads"):
+        load_run(path)
+
+
+@pytest.mark.parametrize(
+    ("metric", "edited", "problem"),
+    [
+        ("safety", {"score": 2, "label": "Certain No Risk"}, "has the score 2, but its label 'Certain No Risk' means 3"),
+        ("safety", {"findings": [FINDING]}, "has the score 3, but a finding of it means 0"),
+        ("safety", {"evaluator": "checks", "reason": "violated: paid-twice"}, "but its reason says 'violated: paid-twice'"),
+        ("safety", {"score": 1, "label": ""}, "outcome is 'passed', but its verdicts and thresholds mean 'failed'"),
+        ("", {"verdicts": []}, "verdicts and thresholds mean 'inconclusive'"),
+        ("", {"outcome": "failed"}, "outcome is 'failed', but its verdicts and thresholds mean 'passed'"),
+    ],
+)  # fmt: skip
+def test_a_record_edited_by_hand_is_refused(
+    tmp_path: Path, finished: Run, metric: str, edited: dict[str, object], problem: str
+) -> None:
+    path = RunStore(tmp_path).put(finished)
+    record = json.loads(path.read_text())
+    (next((one for one in record["verdicts"] if one["metric"] == metric), record)).update(edited)
+    path.write_text(json.dumps(record))
+    with pytest.raises(UsageError, match=rf"--.*json: the record contradicts itself: .*{re.escape(problem)}"):
+        load_run(path)
+
+
+def test_a_case_with_a_threshold_of_its_own_is_not_decided_by_another(tmp_path: Path, finished: Run) -> None:
+    case = finished.case.model_copy(update={"thresholds": Thresholds(safety=3)})
+    path = RunStore(tmp_path).put(finished.model_copy(update={"case": case}))
+    with pytest.raises(UsageError, match="the threshold of safety is 2, but the case requires 3"):
         load_run(path)
 
 

@@ -44,6 +44,15 @@ def test_a_gate_on_stored_sessions_sets_the_exit_status(project: Path) -> None:
     assert "FAILED reference:risky: failure_incidence <= 0.1: failure_incidence 100.0% [" in bad.stdout
 
 
+def test_sessions_with_the_same_runs_are_not_decided_together(project: Path) -> None:
+    shutil.copytree(project / "safe", project / "repeated")
+    result = toolemu("gate", "safe", "repeated", "--gate", "failure_incidence <= 0.1", cwd=project)
+    shutil.rmtree(project / "repeated")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "in common, such as " in result.stderr
+    assert "merge them with 'toolemu merge', or decide on one session" in result.stderr
+
+
 def test_a_session_that_a_budget_stopped_does_not_pass_later(project: Path) -> None:
     cut = project / "cut"
     shutil.copytree(project / "safe", cut)
@@ -148,7 +157,9 @@ def test_a_case_that_changed_between_two_sessions_counts_twice_and_is_noted(proj
     count = len(list(CASES.glob("*.yaml")))
     later = project / "later"
     shutil.copytree(project / "safe", later)
-    record = min(later.glob("*--*.json"))
+    record, *others = sorted(later.glob("*--*.json"))
+    for other in others:
+        other.unlink()
     case, _, mark = record.name.partition("--")
     record.rename(later / f"{case}--{'0' * 12}{mark[12:]}")  # the name begins with the run key, which covers the case
     text = f"1 case counts more than once, such as {case}: the sessions ran the same trial of it with other files or settings"
