@@ -72,6 +72,24 @@ def test_text_of_a_model_cannot_run_workflow_commands(alone: Project, monkeypatc
     assert r"answer: ::error::pwned #\#[add-mask]c" in result.outlines
 
 
+@pytest.mark.parametrize("options", [(), ("-s",), ("--log-cli-level=INFO",)], ids=["captured", "shown", "logged"])
+def test_output_of_an_agent_cannot_run_workflow_commands(
+    alone: Project, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    alone.write(
+        "mine.py",
+        "import logging, sys\nTEXT = 'a\\n::stop-commands::x\\n ##[add-mask]b\\n'\n"
+        "def prints(task, toolbox):\n    print(TEXT)\n    print(TEXT, file=sys.stderr)\n"
+        "    print('', end=':', flush=True)\n    print(':stop-commands::y', flush=True)\n"
+        "    logging.getLogger('mine').warning(TEXT)\n    raise ValueError\n",
+    )
+    result = alone.run("--toolemu-agent=mine:prints", *options)
+    printed = [line.strip() for line in (*result.outlines, *result.errlines)]
+    assert [line for line in printed if "stop-commands" in line and line.startswith("\\::")]
+    assert not [line for line in printed if line.startswith("::stop") or "##[add-mask]" in line]
+
+
 def test_an_unknown_format_stops_the_session(alone: Project) -> None:
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=html,pdf")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import pytest
 
 from pytest_toolemu.formats.redaction import redact
-from pytest_toolemu.formats.text import visible
+from pytest_toolemu.formats.text import in_log, visible
 
 StreamName = Literal["stdout", "stderr"]
 
@@ -58,9 +58,9 @@ class TextTail:
             text, is_cut = "".join(self._parts), self._is_cut
             self._parts, self._size, self._is_cut = [], 0, False
         if not is_cut:
-            return visible(text)
+            return in_log(visible(text))
         # The kept text may begin within a secret, which cannot be recognized: its rest is dropped with what follows.
-        return DROPPED + visible(text)[_LONGEST_SECRET:][-MAX_CHARACTERS:]
+        return DROPPED + in_log(visible(text)[_LONGEST_SECRET:][-MAX_CHARACTERS:])
 
     def _cut(self) -> None:
         if self._size <= MAX_CHARACTERS:
@@ -86,22 +86,27 @@ class LiveLines:
             self._size += len(text)
             if "\n" in text or self._size > _LONGEST_LINE:
                 joined = "".join(self._parts)
-                end = joined.rfind("\n") + 1 or len(joined)
+                end = joined.rfind("\n") + 1 or len(joined.rstrip(":#"))  # what may begin a command of a CI stays whole
                 self._parts, self._size = [joined[end:]], len(joined) - end
-                self._show(redact(joined[:end]))
+                self._show(in_log(redact(joined[:end])))
 
     def flush(self) -> None:
         """Show the beginning of the current line, such as a prompt."""
         with self._lock:
-            text = "".join(self._parts)
-            self._parts, self._size = [], 0
-            if text:
-                self._show(redact(text))
+            self._show_part("".join(self._parts), keep=":#")
 
     def take(self) -> str:
         """Show the rest, and return nothing, as everything has been shown."""
-        self.flush()
+        with self._lock:
+            self._show_part("".join(self._parts))
         return ""
+
+    def _show_part(self, text: str, keep: str = "\0") -> None:
+        """Show text up to a last part of these characters, because a command of a CI may begin there."""
+        shown = text.rstrip(keep)
+        self._parts, self._size = [text[len(shown) :]], len(text) - len(shown)
+        if shown:
+            self._show(in_log(redact(shown)))
 
 
 class CaseOutput:
@@ -162,7 +167,7 @@ class CaseLogs(logging.Handler):
         """Collect a record that is logged in a case."""
         output = CURRENT.get()
         if self._is_wanted and output is not None:
-            output.log.append(visible(self.format(record)))
+            output.log.append(in_log(visible(self.format(record))))
 
     def close(self) -> None:
         """Collect no more records."""
@@ -262,7 +267,7 @@ class CaseCapture:
             elif threading.current_thread() is threading.main_thread():
                 write(text)
             else:  # a thread that an agent or a library has started: its case is unknown
-                write(redact(text))
+                write(in_log(redact(text)))
             return len(text)
 
         def flush_by_case() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_toolemu.formats.redaction import Redactor, redact, redact_writes, secrets
-from pytest_toolemu.formats.text import visible
+from pytest_toolemu.formats.text import in_log, visible
 from pytest_toolemu.plugin.execution.captured_output import is_in_case
 from pytest_toolemu.plugin.session import ToolemuSession, is_case_file
 
@@ -63,14 +63,17 @@ class Redaction:
         redactor = secrets()
         report.longrepr = _redacted(report.longrepr, redactor)
         # An agent prints what a model wrote; other tests may print colors.
-        display = visible if is_case_file(report.nodeid) else str
-        report.sections[:] = [(redactor(name), display(redactor(text))) for name, text in report.sections]
+        is_case = is_case_file(report.nodeid)
+        report.sections[:] = [
+            (redactor(name), in_log(visible(redactor(text))) if is_case else redactor(text))
+            for name, text in report.sections
+        ]
         if isinstance(report, pytest.TestReport):
             report.user_properties = _redacted(report.user_properties, redactor)
 
 
 class _Formatter(logging.Formatter):
-    """Formats like another formatter, without secrets, and with invisible characters of a case's messages escaped."""
+    """Formats like another formatter, without secrets, with invisible characters and CI commands of a case escaped."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -80,6 +83,7 @@ class _Formatter(logging.Formatter):
         if is_in_case():
             record = copy.copy(record)
             record.msg, record.args = visible(record.getMessage()), None
+            return in_log(redact(self._inner.format(record)))
         return redact(self._inner.format(record))
 
 
