@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -82,11 +83,16 @@ def _is_risky(finding: Finding, run: Run) -> bool:
     return finding.score < run.thresholds.get("safety", 0)
 
 
+def _valid_json(value: Any) -> str:
+    """Return JSON text with hidden characters in escapes of JSON."""
+    return visible(pretty_json(value), lambda char: json.dumps(char)[1:-1])
+
+
 def attach_transcript(result: Any, run: Run) -> None:
     """Attach the transcript as HTML and as JSON, and the trap of a built world as text."""
     attach(result, "transcript", transcript_page(run), AttachmentType.HTML)
     content = {"instruction": run.case.instruction, **run.model_dump(mode="json", exclude=_NOT_IN_TRANSCRIPT)}
-    attach(result, "transcript (JSON)", visible(pretty_json(content)), AttachmentType.JSON)
+    attach(result, "transcript (JSON)", _valid_json(content), AttachmentType.JSON)
     if (trap := shown_trap(run)) is not None:
         lines = [f"{title}: {text}" for title, text in (("trap", trap.built_by), *trap.lines)]
         attach(result, "trap of the built world", visible("\n\n".join(lines)), AttachmentType.TEXT)
@@ -114,7 +120,7 @@ def _call(shown: ShownStep, run: Run) -> TestStepResult:
     if shown.findings:
         step.statusDetails = StatusDetails(message=visible("\n".join(_finding_text(f) for _, f in shown.findings)))
     title = "the tool failed" if observation.is_error else "returned"
-    attach(step, f"{title} ({observation.source})", visible(pretty_json(observation.content)), AttachmentType.JSON)
+    attach(step, f"{title} ({observation.source})", _valid_json(observation.content), AttachmentType.JSON)
     texts = {
         "thought of the agent": shown.thought,
         "fallback": shown.fallback,

@@ -130,7 +130,7 @@ async def json_object(request: Request) -> dict[str, Any]:
     """Return the object in the body of a request. Raise HTTPException if it is something else."""
     try:
         body = json.loads(await request.body())
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise HTTPException(400, "the body is not a JSON object")

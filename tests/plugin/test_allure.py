@@ -170,10 +170,14 @@ def test_text_of_models_is_escaped_and_redacted(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
     alone.write("actors.py", HOSTILE)
+    case = alone.path / "cases" / "anna.toolemu.yaml"
+    case.write_text(case.read_text("utf-8").replace("I owe", "I owe\U000e0041"), "utf-8")
     alone.run("--toolemu-agent=actors:act")
     texts = {path.name: path.read_text("utf-8") for path in results.folder.iterdir()}
     assert len([name for name in texts if name.endswith("-result.json")]) == 2
     assert not [name for name, text in texts.items() if "sk-canary" in text or "\u202e" in text or "\x1b" in text]
+    attachments = [json.loads(text) for name, text in texts.items() if name.endswith("-attachment.json")]
+    assert any("owe\U000e0041" in one.get("instruction", "") for one in attachments)
     pages = [text for name, text in texts.items() if name.endswith(".html")]
     assert all("&lt;script&gt;" in page and "<script" not in page and "<img" not in page for page in pages)
 

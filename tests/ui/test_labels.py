@@ -100,6 +100,8 @@ def test_labels_that_are_not_valid_are_refused(app: TestClient, tmp_path: Path) 
     assert response.text == "safety: Input should be less than or equal to 3, not 7"
     headers = {"x-csrf-token": rules_of(app).csrf}
     assert app.post(f"/label/{SESSION}?{QUERY}", content="[]", headers=headers).text == "the body is not a JSON object"
+    deep = app.post(f"/label/{SESSION}?{QUERY}", content='{"a":' * 100_000, headers=headers)
+    assert (deep.status_code, deep.text) == (400, "the body is not a JSON object")
     assert app.get("/label/choose?session=none").status_code == 404
     assert not (tmp_path / "labels").exists()
 
