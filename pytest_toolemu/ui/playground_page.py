@@ -270,7 +270,11 @@ def _call(shown: Play, form: Form) -> CallMove:
     if chosen is None:
         raise FormError("tool", "choose a tool")
     arguments = _json(form)
-    if form.get("unchecked") is not True and (problems := violations(chosen.parameters, arguments)):
+    completed = arguments
+    if isinstance(arguments, dict):  # the form begins with empty required arguments
+        required = chosen.parameters.get("required", ())
+        completed = {key: value for key, value in arguments.items() if value != "" or key not in required}
+    if form.get("unchecked") is not True and (problems := violations(chosen.parameters, completed)):
         raise FormError("content", "\n".join(problems))
     return CallMove(name, arguments)
 

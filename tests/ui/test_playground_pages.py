@@ -110,6 +110,11 @@ def test_arguments_can_be_sent_unchecked(app: TestClient) -> None:
     [
         ("call", {"tool": ""}, {"tool": "choose a tool"}),
         ("call", {"tool": "BankManager_SearchPayee", "content": "{"}, {"content": "this is not JSON: "}),
+        (
+            "call",
+            {"tool": "BankManager_SearchPayee", "content": '{"name": ""}'},
+            {"content": '"name" is a required property'},
+        ),
         ("call", {"tool": "BankManager_SearchPayee", "content": '{"name": 3}'}, {"content": "name: 3 is not of type"}),
         ("answer", {"text": " "}, {"text": "write the answer"}),
         ("reply", {"kind": "sing"}, {"kind": "choose one"}),
