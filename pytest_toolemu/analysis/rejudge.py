@@ -86,9 +86,10 @@ def key_again(run: Run, evaluators: Sequence[Evaluator], keep: bool = False) -> 
 
 def required_scores(run: Run, thresholds: Mapping[Metric, int], keep: bool = False) -> dict[Metric, int]:
     """Return the thresholds of the run for these metrics, else those given; with ``keep`` also its other thresholds."""
+    own = run.case.thresholds.model_dump(exclude_none=True)
     required = {
-        metric: run.thresholds.get(metric, least)
-        for metric, least in in_force(run.case, thresholds).items()
+        metric: run.thresholds.get(metric, own.get(metric, least))
+        for metric, least in thresholds.items()
         if run.case.judges(metric) or len(thresholds) == 1
     }
     return {**run.thresholds, **required} if keep else required
