@@ -329,6 +329,9 @@ def known_toolkits(folder: Path) -> set[str]:
     return {path.name.removesuffix(TOOLKIT_SUFFIX) for path in paths}
 
 
+_INVALID: Final = " is not valid:\n"
+
+
 def resolve_toolkits(names: tuple[str, ...], document: Document) -> tuple[Toolkit, ...]:
     """Return the toolkits that a case names.
 
@@ -348,12 +351,23 @@ def resolve_toolkits(names: tuple[str, ...], document: Document) -> tuple[Toolki
         try:
             toolkits.append(load_toolkit(path))
         except DocumentError as error:
-            problems.append((("toolkits", index), f"the toolkit {name!r} is not valid:\n{error}"))
+            problems.append((("toolkits", index), f"the toolkit {name!r}{_INVALID}{error}"))
     if not problems:
         problems += [(("toolkits", index), message) for index, message in _shared_names(toolkits)]
     if problems:
         raise document.error(problems)
     return tuple(toolkits)
+
+
+def without_repeated(error: DocumentError, reported: set[str]) -> DocumentError:
+    """Return the error of a case without the errors of toolkits that were reported with another case."""
+    problems = []
+    for line, column, text in error.problems:
+        head, is_of_toolkit, errors = text.partition(_INVALID)
+        is_repeated = is_of_toolkit and errors in reported
+        problems.append((line, column, f"{head} is not valid; its errors are reported above" if is_repeated else text))
+        reported.add(errors)
+    return DocumentError(error.path, problems)
 
 
 def _shared_names(toolkits: list[Toolkit]) -> Iterator[tuple[int, str]]:

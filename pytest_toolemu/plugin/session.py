@@ -240,6 +240,8 @@ def unwritable_records(folder: Path, error: OSError) -> UsageError:
     return UsageError(f"records cannot be written to {folder.parent}: {error.strerror}; {remedy}")
 
 
+REPORTED: pytest.StashKey[set[str]] = pytest.StashKey()
+"""The errors of toolkits that a collection error has shown."""
 SESSION: pytest.StashKey[ToolemuSession] = pytest.StashKey()
 """On the config: the state of the session in this process."""
 

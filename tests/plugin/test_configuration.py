@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from pytest_toolemu.authoring.lint import lint_paths
 from tests.dialogue.landlady import write
 from tests.e2e.opinions import judge
 from tests.loopback import by_role, conforming
@@ -445,3 +446,16 @@ def test_a_session_within_a_session_causes_no_warning(pytester: pytest.Pytester)
         "    pytester.runpytest_inprocess('-W', 'error').assert_outcomes(passed=1)\n"
     )
     pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=1)
+
+
+def test_the_error_of_a_toolkit_is_shown_once_and_not_for_each_case(alone: Project) -> None:
+    toolkit = alone.path / "toolkits" / "Till.toolkit.yaml"
+    toolkit.write_text(toolkit.read_text().replace("effect: read", "effect: reed"))
+    alone.case("bert")
+    text = alone.run("--toolemu-agent=noact").stdout.str()
+    assert (text.count('"reed" is not one of'), text.count("its errors are reported above")) == (1, 1)
+    linted = lint_paths([alone.path / "cases"]).problems
+    assert [("reed" in problem.message, "above" in problem.message) for problem in linted] == [
+        (True, False),
+        (False, True),
+    ]

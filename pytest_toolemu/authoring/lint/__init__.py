@@ -41,7 +41,7 @@ from pytest_toolemu.core.case import (
     load_dataset,
     origin,
 )
-from pytest_toolemu.core.case_loading import load_case, load_toolkit
+from pytest_toolemu.core.case_loading import load_case, load_toolkit, without_repeated
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import Document
@@ -86,11 +86,13 @@ async def lint_files(paths: Iterable[Path], *, as_dataset: bool = False) -> Lint
     remarks: defaultdict[Path, list[LintRemark]] = defaultdict(list)
     # A set, as many cases may report the same problem of a shared toolkit.
     problems: set[LintProblem] = set()
+    reported: set[str] = set()
 
     async def collect(path: Path, check: Callable[[Path, LintResult], Awaitable[list[LintRemark]]]) -> None:
         try:
             remarks[path] += await check(path, result)
-        except DocumentError as error:
+        except DocumentError as document_error:
+            error = without_repeated(document_error, reported)
             file = Path(error.path)
             problems.update(LintProblem(file, line, at, "error", "format", text) for line, at, text in error.problems)
 

@@ -17,7 +17,7 @@ import pytest
 
 from pytest_toolemu.analysis.run_summary import slices_of
 from pytest_toolemu.core.case import SUFFIX, Case, ResolvedCase, case_files
-from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case_loading import load_case, without_repeated
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
@@ -25,7 +25,7 @@ from pytest_toolemu.formats.text import counted, visible
 from pytest_toolemu.plugin.collection.item_agents import agent_configs, agent_title, is_plugin_fixture, label_of, labels
 from pytest_toolemu.plugin.execution.worlds import set_case
 from pytest_toolemu.plugin.output.reports import PROPERTY, check
-from pytest_toolemu.plugin.session import INI_MARKS, RESOLVED_CASE, SESSION, relative_path
+from pytest_toolemu.plugin.session import INI_MARKS, REPORTED, RESOLVED_CASE, SESSION, relative_path
 from pytest_toolemu.settings.option_table import Settings
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ class CaseFile(pytest.Module):
         """Return the case's items; a file that is wrong is one collection error with the location."""
         try:
             self.resolved_case = load_case(self.path)
-        except DocumentError as error:
+        except DocumentError as document_error:
+            error = without_repeated(document_error, self.config.stash.setdefault(REPORTED, set()))
             # Relative to the rootdir: short enough to read, and editors and CI annotations can link it.
             raise self.CollectError(visible(str(error)).replace(f"{self.config.rootpath}{os.sep}", "")) from None
         case = self.resolved_case.case
