@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import tempfile
 import threading
 import webbrowser
 from pathlib import Path
@@ -42,7 +44,7 @@ def ui(
 ) -> None:
     """Show sessions and their runs in a browser, until Ctrl-C.
 
-    Only this computer can connect, and only a browser that opened the printed URL, which contains a token.
+    Only this computer can connect, and only the browser that opened the printed URL: its token is valid once.
     """
     from pytest_toolemu.cli.common import run_directory
     from pytest_toolemu.models.sdk_versions import require_sdk
@@ -63,20 +65,32 @@ def ui(
     from pytest_toolemu.ui.security import LOOPBACK, is_every_address
 
     server = UiServer(folder, host, port, read_only, ProjectFolders(labels, suite / "cases", drafts, suite))
-    out.print(f"{folder}: {server.url}")
+    out.print(f"{folder}: {server.new_url()}")
     if host not in LOOPBACK:
         elsewhere = "; elsewhere, write this computer's address for the one in the URL" * is_every_address(host)
         err.print(
-            f"note: {host} can be reached by others, and what they read is not encrypted; everyone who has the URL can "
-            f"{'read everything' if read_only else _FULL_ACCESS}{elsewhere}"
+            f"note: {host} can be reached by others, and what they read is not encrypted; whoever opens the URL first "
+            f"can {'read everything' if read_only else _FULL_ACCESS}{elsewhere}"
         )
     err.print("Ctrl-C ends it.")
-    if not no_browser:
-        _open_browser(server.url)
-    try:
-        server.run()
-    except KeyboardInterrupt:
-        raise typer.Exit from None
+    with tempfile.TemporaryDirectory(prefix="toolemu-ui-") as private:
+        if not no_browser:
+            _open_browser(redirect_page(Path(private), server.new_url()).as_uri())
+        try:
+            server.run()
+        except KeyboardInterrupt:
+            raise typer.Exit from None
+
+
+def redirect_page(folder: Path, url: str) -> Path:
+    """Write a page that opens the URL, and that only this account can read.
+
+    Every account of the computer can read the command line of a browser, which would show the token.
+    """
+    path = folder / "open.html"
+    path.touch(mode=0o600)
+    path.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(url)}">\n')
+    return path
 
 
 def _open_browser(url: str) -> None:

@@ -99,7 +99,10 @@ class UiServer:
         )
         self.server = uvicorn.Server(config)
         self.origin = f"http://{_url_host(host)}:{self.port}"
-        self.url = f"{self.origin}/?{urlencode({TOKEN: rules.token})}"
+
+    def new_url(self) -> str:
+        """Return a URL that opens the application in one browser, once."""
+        return f"{self.origin}/?{urlencode({TOKEN: self.ui.rules.new_token()})}"
 
     def run(self) -> None:
         """Answer requests until the process gets SIGINT or SIGTERM, or ``server.should_exit`` is set."""

@@ -52,13 +52,19 @@ class AccessRules:
     hosts: frozenset[str] = frozenset(LOOPBACK)
     read_only: bool = False
     any_address: bool = False
-    token: str = field(default_factory=lambda: token_urlsafe(32), repr=False)
+    tokens: set[str] = field(default_factory=set, repr=False)
     cookie: str = field(default_factory=lambda: token_urlsafe(32), repr=False)
     csrf: str = field(default_factory=lambda: token_urlsafe(32), repr=False)
 
+    def new_token(self) -> str:
+        """Return a token that opens the application in one browser, once."""
+        token = token_urlsafe(32)
+        self.tokens.add(token)
+        return token
+
     @property
     def cookie_name(self) -> str:
-        """The name of the cookie that replaces the token."""
+        """The name of the cookie that replaces a token."""
         return f"toolemu_ui_{self.port}"
 
 
@@ -141,21 +147,27 @@ def _entrance(scope: Scope, rules: AccessRules) -> Response | None:
     query = QueryParams(scope["query_string"])
     if scope["method"] != "GET" or TOKEN not in query:
         return None
-    if not _equal([query[TOKEN]], rules.token):
-        return _denied("the token in the URL is not valid; open the URL that toolemu ui printed last", 401)
+    token = next((token for token in rules.tokens if _equal([query[TOKEN]], token)), "")
+    if not token and not _has_cookie(scope, rules):
+        return _denied(
+            "the token in the URL is not valid, or was used before: it opens the application once; start toolemu ui "
+            "again, and open the new URL",
+            401,
+        )
+    rules.tokens.discard(token)
     rest = QueryParams([(name, value) for name, value in query.multi_items() if name != TOKEN])
     # A path that begins with two slashes would be another host.
     path = "/" + scope["path"].lstrip("/\\")
     response = RedirectResponse(f"{path}?{rest}" if rest else path, status_code=303)
-    response.set_cookie(rules.cookie_name, rules.cookie, httponly=True, samesite="strict")
+    # Not "strict": browsers do not send such a cookie after a redirect from the file that opens the application.
+    response.set_cookie(rules.cookie_name, rules.cookie, httponly=True, samesite="lax")
     return response
 
 
 def _no_access(scope: Scope, rules: AccessRules) -> Response | None:
     """Refuse a request without the cookie, and one that changes something without the CSRF token."""
     headers = Headers(scope=scope)
-    cookies = [cookie_parser(line).get(rules.cookie_name, "") for line in headers.getlist("cookie")]
-    if not _equal(cookies, rules.cookie):
+    if not _has_cookie(scope, rules):
         return _denied("open the URL that toolemu ui printed: it contains a token", 401)
     if scope["method"] in _READING:
         return None
@@ -164,6 +176,11 @@ def _no_access(scope: Scope, rules: AccessRules) -> Response | None:
     if not _equal(headers.getlist(CSRF_HEADER), rules.csrf):
         return _denied("the CSRF token is missing or not valid; reload the page and repeat the action")
     return None
+
+
+def _has_cookie(scope: Scope, rules: AccessRules) -> bool:
+    lines = Headers(scope=scope).getlist("cookie")
+    return _equal([cookie_parser(line).get(rules.cookie_name, "") for line in lines], rules.cookie)
 
 
 def _equal(values: Iterable[str], secret: str) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +21,7 @@ from tests.usage_errors import message_of
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the URLs that a browser opened. Servers end with Ctrl-C as soon as they run."""
+    """Return the URLs to which browsers were redirected. Servers end with Ctrl-C as soon as they run."""
     urls: list[str] = []
 
     def interrupted(server: UiServer) -> None:
@@ -27,7 +29,14 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(UiServer, "run", interrupted)
-    monkeypatch.setattr("pytest_toolemu.cli.ui._open_browser", urls.append)
+
+    def redirected(url: str) -> None:
+        assert "token" not in url  # every account can read it on the browser's command line
+        page = Path(urlsplit(url).path)
+        assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        urls.extend(re.findall('content="0; url=(.+)"', page.read_text()))
+
+    monkeypatch.setattr("pytest_toolemu.cli.ui._open_browser", redirected)
     return urls
 
 
@@ -36,7 +45,9 @@ def test_it_prints_and_opens_the_url_and_ends_with_ctrl_c(tmp_path: Path, opened
     assert result.exit_code == 0, result.output
     (url,) = opened
     assert url.startswith("http://127.0.0.1:")
-    assert f"{tmp_path}: {url}" in result.output
+    (printed,) = re.findall(r"http://\S+", result.output)
+    assert result.output.startswith(f"{tmp_path}: {printed}")
+    assert printed != url, "each token is valid once"
     assert "Ctrl-C ends it." in result.output
 
 
@@ -55,7 +66,7 @@ def test_without_a_folder_it_serves_the_run_directory_of_the_project(
 def test_an_address_that_others_can_reach_is_noted(tmp_path: Path, opened: list[str]) -> None:  # noqa: ARG001
     result = CliRunner().invoke(app, ["ui", str(tmp_path), "--host=0.0.0.0", "--read-only"])
     assert "note: 0.0.0.0 can be reached by others" in result.output
-    assert "everyone who has the URL can read everything; elsewhere, write this computer's address" in result.output
+    assert "whoever opens the URL first can read everything; elsewhere, write this computer's address" in result.output
     assert ": http://127.0.0.1:" in result.output
 
 
@@ -64,7 +75,7 @@ def test_latest_is_the_newest_session(tmp_path: Path, opened: list[str], monkeyp
     folder = run_directory(tmp_path / ".toolemu") / NEWEST
     (folder / "session.json").write_text("{}")
     result = CliRunner().invoke(app, ["ui", "latest"])
-    assert f".toolemu/{NEWEST}: {opened[0]}" in result.output
+    assert f".toolemu/{NEWEST}: {opened[0].partition('=')[0]}=" in result.output
 
 
 @pytest.mark.usefixtures("opened")

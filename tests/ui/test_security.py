@@ -35,29 +35,44 @@ def test_without_the_token_nothing_is_served(directory: Path) -> None:
         )
     answer = client.get("/?token=guess")
     assert answer.status_code == 401
-    assert answer.text == "the token in the URL is not valid; open the URL that toolemu ui printed last\n"
+    assert answer.text.startswith(
+        "the token in the URL is not valid, or was used before: it opens the application once;"
+    )
     assert client.get("/", headers={"cookie": f"toolemu_ui_{PORT}=guess"}).status_code == 401
 
 
 def test_the_token_becomes_a_cookie_and_leaves_the_url(directory: Path) -> None:
     client = client_of(directory, is_open=False)
     rules = rules_of(client)
-    answer = client.get(f"/?outcome=failed&token={rules.token}", follow_redirects=False)
+    token = rules.new_token()
+    answer = client.get(f"/?outcome=failed&token={token}", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/?outcome=failed")
     cookie = answer.headers["set-cookie"]
     assert cookie.startswith(f"toolemu_ui_{PORT}={rules.cookie};")
-    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
-    assert rules.token not in cookie
+    assert {"HttpOnly", "SameSite=lax", "Path=/"} <= set(cookie.split("; "))
+    assert token not in cookie
     assert client.get("/").status_code == 200
     # A path with two slashes would be another host.
-    answer = client.get(f"{ORIGIN}//evil.example/?token={rules.token}", follow_redirects=False)
+    answer = client.get(f"{ORIGIN}//evil.example/?token={rules.new_token()}", follow_redirects=False)
     assert answer.headers["location"] == "/evil.example/"
+
+
+def test_a_token_opens_one_browser_once(directory: Path) -> None:
+    client = client_of(directory, is_open=False)
+    rules = rules_of(client)
+    first, second = rules.new_token(), rules.new_token()
+    assert client.get(f"/?token={first}").status_code == 200
+    assert client.get(f"/?token={first}").status_code == 200, "the same browser may open the URL again"
+    client.cookies.clear()
+    assert client.get(f"/?token={first}").status_code == 401
+    assert client.get(f"/?token={second}").status_code == 200
 
 
 def test_every_start_has_its_own_secrets(directory: Path) -> None:
     starts = [rules_of(client_of(directory)) for _ in range(2)]
-    assert len({secret for rules in starts for secret in (rules.token, rules.cookie, rules.csrf)}) == 6
-    assert not [secret for secret in (starts[0].token, starts[0].cookie, starts[0].csrf) if secret in repr(starts[0])]
+    secrets = [secret for rules in starts for secret in (rules.new_token(), rules.cookie, rules.csrf)]
+    assert len(set(secrets)) == 6
+    assert not [secret for secret in secrets if secret in repr(starts)]
 
 
 @pytest.mark.parametrize("host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1.evil.example", "", "[", "0.0.0.0"])

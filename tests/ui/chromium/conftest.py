@@ -59,7 +59,7 @@ def page(browser: Any, served: UiServer) -> Iterator[Any]:
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("dialog", lambda dialog: _dismiss(dialog, problems))
     page.on("request", lambda one: problems.append(one.url) if not one.url.startswith(served.origin) else None)
-    page.goto(served.url)
+    page.goto(served.new_url())
     yield page
     context.close()
     assert problems == []

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+from pytest_toolemu.cli.ui import redirect_page
+from pytest_toolemu.ui.application import UiServer
 from tests.browser import click, expect, open_details, press
 from tests.ui.applications import HOSTILE, NEWEST
 from tests.ui.chromium.conftest import check_page, take_picture
@@ -23,6 +26,16 @@ def test_sessions_show_their_outcomes_when_their_records_are_read(page: Any) -> 
     press(page, "j", "Enter")
     page.wait_for_url(f"**/sessions/{NEWEST}/**")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_the_file_that_redirects_opens_the_application(browser: Any, served: UiServer, tmp_path: Path) -> None:
+    """Browsers do not send every cookie after a redirect from a file."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(redirect_page(tmp_path, served.new_url()).as_uri())
+    page.wait_for_url(f"{served.origin}/")
+    expect(page.locator(".sessions a.pill").first).to_be_visible()
+    context.close()
 
 
 def test_every_page_switches_its_theme_once_at_a_click(page: Any) -> None:
