@@ -193,11 +193,19 @@ def test_an_error_in_a_gate_file_is_reported_with_its_position(gate: str, messag
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {kappa_at_least: -1}\n",
-            "kappa_at_least: -1: expected ",
+            "calibration.kappa_at_least: -1: expected a number that is more than 0",
+        ),
+        (
+            "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {kappa_at_least: 1.1}\n",
+            "calibration.kappa_at_least: 1.1: expected a number that is at most 1",
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {added_error_at_most: 0}\n",
-            "added_error_at_most: 0: expected ",
+            "calibration.added_error_at_most: 0: expected a number that is more than 0",
+        ),
+        (
+            "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {added_error_at_most: 100%}\n",
+            'calibration.added_error_at_most: "100%": expected a number that is less than 1',
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {labels_at_least: 9}\n",
