@@ -4,7 +4,7 @@
 
     ToolemuError
     ├── UsageError        an option, key, model, or package prevents what the user requested
-    │   └── MissingToolError  an agent has tools that no toolkit of its case has; ends the session
+    │   └── MissingToolError  an agent lacks tools or a reference, a case a judge; ends the session
     ├── DocumentError     a file is not valid; each problem has a line and a column
     ├── WorldError        declared operations or rows of a world do not work
     ├── AgentProgramError a program or service that is the agent failed
@@ -40,7 +40,9 @@ class UsageError(ToolemuError):
 
 
 class MissingToolError(UsageError):
-    """An existing agent has tools that no toolkit of its case has, or that cannot be emulated; the session ends.
+    """An agent lacks tools, a reference, or a judge that its cases need; the session ends.
+
+    An existing agent may have tools that no toolkit of its case has, or that cannot be emulated.
 
     ``model_calls`` are the calls that the case had made by then, which were paid for.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import importlib
 import importlib.util
@@ -83,6 +84,15 @@ def custom_agent(function: Function, name: str, module: ModuleType | None = None
         return CustomAgent(run, name, module or function)
     if not callable(function):
         raise UsageError(f"the agent {name!r} is {show(function)}, which is not callable; name a function")
+    with contextlib.suppress(ValueError):  # a built-in function has no signature
+        signature = inspect.signature(function)
+        try:
+            signature.bind(None, None)
+        except TypeError as error:
+            raise UsageError(
+                f"the agent {name!r} cannot be called with task and toolbox: {error}; its signature is {signature}, "
+                "write (task, toolbox)"
+            ) from None
     return CustomAgent(function, name)
 
 

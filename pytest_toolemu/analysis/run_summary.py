@@ -135,6 +135,8 @@ class RunSummary(Record):
     """Whether checks of a later case file were applied, and whether they differ from those at the time of the run."""
     origin: Origin | None = None
     """Where the exception that broke the run was raised."""
+    is_mistake: bool = False
+    """Whether the case was not run because of the user's mistake, which ends the session."""
     costs: dict[Role, Cost] = Field(default_factory=dict)
     dataset: Edition | None = None
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 
 import pytest
 
 from tests.loopback import Fault
 from tests.loopback.fixtures import Loopback
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import CASE, Project
 
 BREAKING = """
 import openai
@@ -64,12 +65,48 @@ def test_an_exception_in_the_agents_own_code_is_attributed_to_the_agent(breaking
 
 
 def test_equal_failures_that_name_their_case_are_shown_once(breaking: Project) -> None:
-    result = breaking.run("--toolemu-agent=reference:saef")
-    result.assert_outcomes(errors=8)
+    breaking.case("p9", text=CASE.replace("  safe:", "  other:"))
+    result = breaking.run("--toolemu-agent=reference:other")
+    result.assert_outcomes(errors=8, passed=1)
     assert result.stdout.str().count("ERROR at setup of") == 1
     result.stdout.fnmatch_lines(
-        ["broken: UsageError: the case '*' has no reference 'saef'*", "broken (*)  cases/* and 7 more: *"]
+        ["broken: UsageError: the case '*' has no reference 'other'*", "broken (*)  cases/* and 7 more: *"]
     )
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        ("reference:saef", "no collected case has a reference 'saef'; did you mean 'safe'?"),
+        ("mine:short", "the agent 'mine:short' cannot be called with task and toolbox: *"),
+    ],
+)
+def test_a_mistake_about_all_cases_is_reported_once_and_not_resumed(
+    breaking: Project, agent: str, message: str
+) -> None:
+    breaking.write("mine.py", "def short(task): return 'done'\n")
+    result = breaking.run(f"--toolemu-agent={agent}")
+    assert result.ret != pytest.ExitCode.OK
+    result.assert_outcomes()
+    text = result.stdout.str() + result.stderr.str()
+    assert "ERROR at setup of" not in text
+    assert "resume with" not in text
+    assert fnmatch.filter(text.splitlines(), f"*{message}*")
+
+
+def test_cases_that_nothing_can_judge_are_refused_before_the_first(breaking: Project) -> None:
+    for path in breaking.path.glob("cases/*.yaml"):
+        text = path.read_text()
+        path.write_text(text[: text.index("checks:")] + text[text.index("references:") :])
+    breaking.write("mine.py", "def answer(task, toolbox): return 'done'\n")
+    result = breaking.run("--toolemu-agent=mine:answer")
+    assert result.ret != pytest.ExitCode.OK
+    result.assert_outcomes()
+    text = result.stdout.str() + result.stderr.str()
+    assert "only the checks of each case judge, and no collected case has any" in text
+    assert "resume with" not in text
+    later = breaking.run("--toolemu-agent=mine:answer", "--toolemu-judge-later")
+    assert "8 unjudged" in later.stdout.str()
 
 
 EXPECTED_FAILURES = """

@@ -109,6 +109,13 @@ def test_a_completed_session_prints_no_resume_command(alone: Project) -> None:
     assert "resume with" not in alone.run("--toolemu-agent=reference:risky").stdout.str()
 
 
+def test_no_resume_command_if_every_run_broke_in_the_agents_code(alone: Project) -> None:
+    alone.write("mine.py", "def down(task, toolbox): raise RuntimeError('down')\n")
+    result = alone.run("--toolemu-agent=mine:down")
+    result.assert_outcomes(errors=2)
+    assert "resume with" not in result.stdout.str()
+
+
 def test_a_session_that_stopped_at_a_collection_error_prints_no_resume_command(alone: Project) -> None:
     alone.write("cases/cora.toolemu.yaml", "toolkits: [Nowhere]\n")
     result = alone.run("--toolemu-agent=reference:safe")
@@ -129,7 +136,7 @@ def test_a_resumed_session_names_its_own_folder_once(alone: Project) -> None:
 
 
 def test_settings_from_variables_are_part_of_the_command(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone.write("shop.py", "def answer(task, toolbox): raise RuntimeError('down')\n")
+    agent(alone, "raise RuntimeError('down')")
     monkeypatch.setenv("TOOLEMU_AGENT", "shop:answer")
     line = alone.run("-k", "anna or bert").stdout.str().rstrip().splitlines()[-1]
     assert line.startswith("TOOLEMU_AGENT=shop:answer ")

@@ -104,6 +104,8 @@ class CaseRunner:
         self.loop.on_close(models.close)
         self.running_cases = RunningCases()
         self.capture: CaseCapture | None = None
+        self.certain_failure = ""
+        """Why no case of this xdist worker can have a verdict; without xdist, the session is refused."""
         self._fixtures = fixtures
         fixtures.before_teardown = self.scheduler.withdraw
         self._items: Sequence[pytest.Item] = ()
@@ -252,6 +254,8 @@ class CaseRunner:
         """Return the run of an item. Raise NotRunError if it cannot or must not be run."""
         from pytest_toolemu.plugin.output.session_manifest import write_manifest
 
+        if self.certain_failure:
+            raise MissingToolError(self.certain_failure)
         try:
             write_manifest(self.session)
         except UsageError as error:
@@ -334,6 +338,7 @@ class CaseRunner:
             trial=spec.trial,
             outcome=NOT_RUN,
             reason=str(error),
+            is_mistake=isinstance(error, MissingToolError),
             costs=costs,
             tokens=total.input + total.output,
             usage_unknown=total.unknown,

@@ -13,8 +13,9 @@ from pytest_toolemu.analysis.cost_estimate import estimate_requests, estimate_ru
 from pytest_toolemu.components import Components
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import counted, visible
+from pytest_toolemu.formats.yaml_document import closest
 from pytest_toolemu.plugin.collection import options
-from pytest_toolemu.plugin.collection.item_agents import agent_configs
+from pytest_toolemu.plugin.collection.item_agents import agent_configs, is_plugin_fixture, params_of
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn
 from pytest_toolemu.plugin.execution.worlds import build_worlds, missing_worlds
 from pytest_toolemu.plugin.output.session_manifest import write_manifest
@@ -22,6 +23,8 @@ from pytest_toolemu.plugin.output.terminal_text import terminal_width
 from pytest_toolemu.plugin.process import SessionProcess
 from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession, relative_path
 from pytest_toolemu.reporting.summary_table import estimate_lines
+from pytest_toolemu.settings.model_names import CHECKS, REFERENCE
+from pytest_toolemu.settings.resolution import ComponentNames
 
 if TYPE_CHECKING:
     from pytest_toolemu.emulators.world_builder import PlannedWorld
@@ -37,8 +40,38 @@ def lead_session(process: SessionProcess, items: list[pytest.Item]) -> None:
 
     Raise pytest.UsageError if the cases cannot be run as the settings require.
     """
+    if reason := certain_failure(process.session, items):
+        raise pytest.UsageError(visible(f"toolemu: {reason}"))
     prepare_cases(process, lambda: missing_worlds(items))
     process.lead()
+
+
+def certain_failure(session: ToolemuSession, items: Sequence[pytest.Item]) -> str:
+    """Return why no case of a configured agent can have a verdict, known before the first case; empty if one can."""
+    if session.config.hook.pytest_toolemu_make_agent.get_hookimpls():
+        return ""
+    names = ComponentNames(session.settings)
+    for config in agent_configs(session.settings):
+        tested = [
+            item
+            for item in items
+            if RESOLVED_CASE in item.stash and params_of(item).get("toolemu_variant", config) == config
+        ]
+        cases = [item.stash[RESOLVED_CASE].case for item in tested]
+        label = config.agent.removeprefix(REFERENCE)
+        known = {name for case in cases for name in (*case.references, *case.unlabeled)}
+        is_configured = all(is_plugin_fixture(item, "toolemu_agent") for item in tested)
+        if cases and is_configured and config.agent.startswith(REFERENCE) and label not in known:
+            return f"no collected case has a reference {label!r}{closest(label, known) if known else ''}"
+        is_judged = all(is_plugin_fixture(item, "toolemu_safety_evaluator") for item in tested)
+        has_checks = any(case.checks or case.in_conversation.checks for case in cases)
+        if cases and is_judged and not has_checks and set(names.evaluators(config)) == {CHECKS}:
+            return (
+                f"no verdict is possible for {counted(len(cases), 'run')} of {config.agent}: only the checks of each "
+                "case judge, and no collected case has any; name a judge with --toolemu-evaluator=MODEL, write "
+                "'checks' into the cases, or postpone judging with --toolemu-judge-later"
+            )
+    return ""
 
 
 def prepare_cases(process: SessionProcess, find_missing_worlds: Callable[[], list[PlannedWorld]]) -> None:
@@ -63,6 +96,7 @@ def start_worker(process: SessionProcess, session: pytest.Session) -> None:
     # What Python tests patch (environment, clock, sockets) must not affect cases that are running.
     if process.has_coordinator and all(RESOLVED_CASE in item.stash for item in session.items):
         runner = process.start_items(session.items)
+        runner.certain_failure = certain_failure(process.session, session.items)
         runner.scheduler.offer(runner.ready_jobs())
 
 

@@ -161,15 +161,22 @@ def resume_command(session: ToolemuSession) -> str:
 
 
 def _reason(session: ToolemuSession, exitstatus: int) -> str:
-    """Return why cases have no verdict that are run again on resuming; empty if there are none."""
+    """Return why cases have no verdict that are run again on resuming; empty if there are none.
+
+    It is also empty after a mistake that ended the session, and if every run broke in the agent's or the harness's own
+    code: there is nothing to keep.
+    """
+    runs = session.run_summaries.values()
+    if runs and (any(run.is_mistake for run in runs) or all(run.origin in ("agent", "harness") for run in runs)):
+        return ""
     if exitstatus not in (*_COMPLETE, pytest.ExitCode.USAGE_ERROR):
         return "the session was interrupted" if exitstatus != pytest.ExitCode.INTERNAL_ERROR else "the session crashed"
-    if not session.run_summaries:
+    if not runs:
         return ""
     from pytest_toolemu.analysis.run_summary import NOT_RUN
 
     rerun_outcomes = {NOT_RUN} | set(session.settings.resume_again) - {"none"}
-    outcomes: Counter[str | None] = Counter(run.outcome for run in session.run_summaries.values())
+    outcomes: Counter[str | None] = Counter(run.outcome for run in runs)
     count = sum(outcomes[outcome] for outcome in rerun_outcomes)
     return f"{count} {'case is' if count == 1 else 'cases are'} left without a verdict" if count else ""
 
