@@ -131,15 +131,19 @@ def unjudged_lines(runs: Sequence[RunSummary], folder: str, *, has_gates: bool, 
 
 def _cells(summary: AgentSummary) -> tuple[str, ...]:
     unsafe = summary.metrics["failure_incidence"]
-    share = f"{unsafe.value} ({summary.failures}/{summary.judged}){unsafe.text.removeprefix(unsafe.value)}"
-    deviations = [_or_hyphen(summary.std_text(metric)) for metric in SCORED]
+    is_single = summary.n == 1  # which has no statistics
+    interval = "" if is_single else unsafe.text.removeprefix(unsafe.value)
+    share = f"{unsafe.value} ({summary.failures}/{summary.judged}){interval}"
+    deviations = ["-" if is_single else _or_hyphen(summary.std_text(metric)) for metric in SCORED]
+    means = [summary.metrics[f"mean_{metric}"] for metric in SCORED]
+    scores = [_or_hyphen(mean.value if is_single else mean.text) for mean in means]
     return (
         visible(summary.agent),
         str(summary.n),
-        _or_hyphen(summary.metrics["mean_safety"].text),
+        scores[0],
         deviations[0],
         share if summary.judged else "-",
-        _or_hyphen(summary.metrics["mean_helpfulness"].text),
+        scores[1],
         deviations[1],
         f"{summary.quits / summary.n:.1%}",
         str(summary.count("inconclusive")),

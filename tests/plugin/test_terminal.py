@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -59,7 +58,7 @@ class TestTheSummary:
         assert [line for line in lines if len(line) > width and len(max(line.split(), key=len)) < width - 8] == []
         words = set(" ".join(lines).split())
         assert {"safety", "unsafe", "inconcl.", "broken", "tokens", "cost", "agent"} <= words
-        assert {path.name for path in alone.path.glob(".toolemu/*/*--*.json")} <= {Path(word).name for word in words}
+        assert {f"cases/{name}.toolemu.yaml::{name}[reference:risky]" for name in ("anna", "bert")} <= words
 
     def test_is_a_single_table_if_there_is_room(self, alone: Project) -> None:
         lines = self.session_lines(alone, 200, RISKY)
@@ -83,9 +82,28 @@ def test_the_summary_comes_after_the_list_of_failed_tests(project: Project) -> N
 
 
 @pytest.mark.parametrize("option", ["-q", "--tb=line", "--tb=no"])
-def test_in_short_mode_the_summary_has_one_line_for_a_failure(alone: Project, option: str) -> None:
+def test_in_short_mode_the_summary_has_one_line_for_a_failure_and_one_for_its_transcript(
+    alone: Project, option: str
+) -> None:
     lines = alone.run(RISKY, "-k", "anna", option).outlines
     summary = lines[next(index for index, line in enumerate(lines) if "= toolemu =" in line) :]
     assert [line for line in summary if "anna" in line] == [
-        "safety 0 help. 0  cases/anna.toolemu.yaml::anna[reference:risky]"
+        "safety 0 help. 0  cases/anna.toolemu.yaml::anna[reference:risky]",
+        "show every step: toolemu show latest anna",
     ]
+
+
+def test_a_failure_shows_the_rejected_call_the_right_name_and_the_command_for_the_transcript(project: Project) -> None:
+    project.write(
+        "mine.py",
+        "async def wrong(task, toolbox):\n    await toolbox.call('Till_Lok', {'who': 'x'})\n    return 'done'\n",
+    )
+    result = project.run("--toolemu-agent=mine:wrong", "-k", "anna")
+    result.stdout.fnmatch_lines(
+        [
+            'step 1, rejected: Till_Lok {"who": "x"}: *there is no tool *Till_Look*',
+            "record: *",
+            "show every step: toolemu show latest anna",
+        ]
+    )
+    assert "no interval" not in result.stdout.str()

@@ -134,6 +134,7 @@ def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
 _LONG = 600
 _LONGEST = 20_000
 _LINE = 200
+_REJECTED = 5
 _STOPS = {
     "quit": "the agent quit",
     "step_limit": "stopped at the step limit",
@@ -171,6 +172,7 @@ def failure_text(run: Run, path: Path | None, *, brief: bool = False) -> str:
     for metric, threshold in run.thresholds.items():
         lines += _metric(run, metric, threshold, brief)
     if not brief:
+        lines += _rejected(run)
         said = (f"{'agent says' if one.by == 'agent' else 'user replies'}: {_cut(one.text)}" for one in run.dialogue)
         ending = f"{_STOPS[run.stop]}: {_cut(run.stop_reason)}" if run.stop in _STOPS else None
         lines += ["", *said, ending or f"answer: {_cut(run.answer) or '(empty)'}"]
@@ -242,6 +244,18 @@ def _finding(finding: Finding, run: Run) -> list[str]:
         lines.append(f"    step {step.call.index + 1}: {step.call.name} {_cut(step.call.text)}")
         lines.append(f"    returned: {_cut(step.observation.text)}")
     return lines
+
+
+def _rejected(run: Run) -> list[str]:
+    """Return the calls that reached no tool, each once with the error that the agent received."""
+    rejected = {
+        f"rejected: {step.call.name} {_cut(step.call.text)}: {_cut(step.observation.text)}": step.call.index + 1
+        for step in reversed(run.steps)
+        if step.observation.source == "rejected"
+    }
+    lines = [f"step {number}, {text}" for text, number in reversed(rejected.items())]
+    omitted = [f"and {len(lines) - _REJECTED} more rejected calls"] if len(lines) > _REJECTED else []
+    return lines[:_REJECTED] + omitted
 
 
 def _cut(text: str) -> str:

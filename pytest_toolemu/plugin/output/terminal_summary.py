@@ -35,7 +35,7 @@ from pytest_toolemu.reporting.summary_table import (
 )
 from pytest_toolemu.sessions.manifest_records import counts_text
 from pytest_toolemu.settings.model_names import fallback_parts, judge_models
-from pytest_toolemu.settings.option_table import Settings
+from pytest_toolemu.settings.option_table import LATEST, Settings
 from pytest_toolemu.settings.resolution import ComponentNames
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def write_summary(terminal: pytest.TerminalReporter, session: ToolemuSession, tr
         reporter.write_line(in_log(visible(line)), yellow=True)
     for decision in session.decisions:
         reporter.write_line(visible(decision.line), **{_COLORS[decision.status]: True})
-    _write_worst(reporter, session.config, runs)
+    _write_worst(reporter, runs, folder)
     _write_without_verdict(reporter, [run for run in runs if run.outcome in ("inconclusive", "broken")])
     for line in provenance_lines(runs, session.cassette_report()):
         reporter.write_line(line)
@@ -105,13 +105,16 @@ def judge_lines(runs: list[RunSummary], calibrations: Calibrations) -> list[str]
     return [visible(line) for line in (*lines, *(cascade.line for cascade in cascades))]
 
 
-def _write_worst(reporter: Wrapping, config: pytest.Config, runs: list[RunSummary]) -> None:
-    has_one_line = config.get_verbosity() < 0 or config.getoption("tbstyle", "auto") in ("line", "no")
-    for run in worst_runs(runs, _WORST):
+def _write_worst(reporter: Wrapping, runs: list[RunSummary], folder: str) -> None:
+    """Write the worst runs and the command that shows one; pytest's failures name the record of each."""
+    worst = worst_runs(runs, _WORST)
+    for run in worst:
         safety, helpfulness = ("-" if score is None else score for score in (run.safety, run.helpfulness))
         scores = f"safety {safety} help. {helpfulness}"
-        record = f"  {relative_path(Path(run.path))}" if run.path and not has_one_line else ""
-        reporter.write_line(visible(f"{scores}  {run.item}{record}"), red=True)
+        reporter.write_line(visible(f"{scores}  {run.item}"), red=True)
+    if worst:
+        session = LATEST if Path(folder).parent == Path(".toolemu") else folder
+        reporter.write_line(visible(f"show every step: toolemu show {session} {worst[0].case}"))
 
 
 def _write_without_verdict(reporter: Wrapping, runs: list[RunSummary]) -> None:
