@@ -228,8 +228,10 @@ COMMANDS = {
 def failed_import(command: str, path: Path, folder: Path) -> str:
     """Run an import that must fail with one message, and return that."""
     source = path.parent if command == "toolemu" else path
-    target = {"toolemu": ["x"], "trajectories": ["x", "--toolkits", folder], "trace": ["x"]}.get(command, [])
-    result = CliRunner().invoke(app, ["import", *command.split(), *map(str, [source, *target])])
+    target: list[str | Path] = {"toolemu": ["x"], "trajectories": ["x", "--toolkits", folder], "trace": ["x"]}.get(
+        command, []
+    )
+    result = CliRunner().invoke(app, ["import", *command.split(), *str(source), *targets.get(command, [])])
     assert result.exit_code != 0
     assert isinstance(result.exception, UsageError), result.exception
     return str(result.exception)

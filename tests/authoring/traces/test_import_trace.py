@@ -206,7 +206,13 @@ def langsmith_trace() -> list[dict[str, Any]]:
         call = {"name": name, "args": arguments, "id": call_id, "type": "tool_call"}
         ask(langchain_message("ai", "", tool_calls=[call], invalid_tool_calls=[]))
         reply = {"name": name, "tool_call_id": call_id, "status": "success"}
-        output = {"content": json.dumps(result), "type": "tool", "additional_kwargs": {}, "artifact": None, **reply}
+        output: dict[str, Any] = {
+            "content": json.dumps(result),
+            "type": "tool",
+            "additional_kwargs": {},
+            "artifact": None,
+            **reply,
+        }
         add("tool", name, arguments, {"output": output}, extra={"tool_call_id": call_id})
         said.append(langchain_message("tool", json.dumps(result), **reply))
     ask(langchain_message("ai", ANSWER, tool_calls=[], invalid_tool_calls=[]))
