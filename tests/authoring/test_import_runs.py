@@ -228,10 +228,8 @@ COMMANDS = {
 def failed_import(command: str, path: Path, folder: Path) -> str:
     """Run an import that must fail with one message, and return that."""
     source = path.parent if command == "toolemu" else path
-    target: list[str | Path] = {"toolemu": ["x"], "trajectories": ["x", "--toolkits", folder], "trace": ["x"]}.get(
-        command, []
-    )
-    result = CliRunner().invoke(app, ["import", *command.split(), *str(source), *targets.get(command, [])])
+    targets = {"toolemu": ["x"], "trajectories": ["x", "--toolkits", str(folder)], "trace": ["x"]}
+    result = CliRunner().invoke(app, ["import", *command.split(), str(source), *targets.get(command, [])])
     assert result.exit_code != 0
     assert isinstance(result.exception, UsageError), result.exception
     return str(result.exception)
