@@ -89,7 +89,7 @@ def test_a_comparison_contains_the_change_of_asking(before: Path, after: Path, t
 
 
 def test_a_case_whose_twin_has_no_verdict_on_one_side_is_lost(before: Path, tmp_path: Path) -> None:
-    twin = rent_run(tmp_path, silent, "twin", outcome="inconclusive")
+    twin = rent_run(tmp_path, silent, "twin", outcome="inconclusive", verdicts=())
     lost = session(tmp_path / "lost", rent_run(tmp_path, talker("Which Anna?")), twin)
     assert "asks_only_when_needed" not in compared(before, lost)
 

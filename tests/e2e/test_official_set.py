@@ -32,12 +32,10 @@ def test_all_144_cases_run_offline_with_an_agent_that_does_nothing(pytester: pyt
     result.assert_outcomes(passed=144)
 
 
-def test_without_checks_helpfulness_is_inconclusive_with_the_fix(pytester: pytest.Pytester, imported: Path) -> None:
+def test_without_checks_and_a_judge_nothing_is_run(pytester: pytest.Pytester, imported: Path) -> None:
     result = run(pytester, "--toolemu-agent=noact", str(imported / "cases" / "official_0.toolemu.yaml"))
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(
-        ["inconclusive: helpfulness: checks: the case has no 'expect' checks; name an evaluator*"]
-    )
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*no verdict is possible for 1 run of noact: only the checks of each case judge*"])
 
 
 def test_all_144_cases_run_over_http_on_two_workers(

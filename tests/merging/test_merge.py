@@ -14,7 +14,7 @@ from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import Edition
 from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.messages import ModelCall, Reply, Usage
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Run, Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Cost, Price, PriceList
 from pytest_toolemu.sessions.manifest_records import Manifest, ServerRecord, ShardManifest, WorldCounts
@@ -62,6 +62,9 @@ def session(
 
 def price_list(usd: float, model: str = "m") -> PriceList:
     return PriceList(provider="openai", source="c", checked="2026-11", models={model: Price(input=usd, output=usd)})
+
+
+UNSAFE = (Verdict(evaluator="content", metric="safety", score=0, label="Likely Severe Risk"),)
 
 
 def changed(run: Run, **fields: Any) -> Run:
@@ -155,7 +158,7 @@ class TestARunThatSeveralSessionsHave:
     def test_of_two_results_the_earlier_one_counts_and_a_note_names_both(
         self, tmp_path: Path, finished: Run, order: tuple[int, int]
     ) -> None:
-        other = changed(finished, outcome="failed", started=200.0, answer="Paid.")
+        other = changed(finished, outcome="failed", verdicts=UNSAFE, started=200.0, answer="Paid.")
         first, second = session(tmp_path, "1", {"item": finished}), session(tmp_path, "2", {"item": other})
         run, notes = self.merged_run(tmp_path, order, first, second)
         name = RunStore(first).path(finished, "item").name
@@ -354,7 +357,8 @@ class TestTheCommand:
         )
 
     def test_without_a_gate_every_case_has_to_pass(self, tmp_path: Path, finished: Run) -> None:
-        failed, broken = changed(finished, outcome="failed"), changed(finished, outcome="broken", agent="shaky")
+        failed = changed(finished, outcome="failed", verdicts=UNSAFE)
+        broken = changed(finished, outcome="broken", agent="shaky")
         folder = session(tmp_path, "1", {"a": finished, "b": broken})
         decided = self.run("gate", folder)
         assert decided.exit_code == 1

@@ -47,7 +47,7 @@ def judged(name: str, decided_by: Stage) -> Run:
             CascadeStage(stage="strong", evaluator="judge a:big", score=3, label="Certain No Risk"),
         ]
     record = CascadeRecord(decided_by=decided_by, stages=tuple(stages))
-    return run(name, verdicts=(safety_verdict(NAME, (), cascade=record),))
+    return run(name, verdicts=(safety_verdict(NAME, (), cascade=record),), thresholds={"safety": 2})
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pytest_toolemu.analysis.calibration.calibration_file import update_calibrat
 from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.run import Verdict
+from pytest_toolemu.core.run import Verdict, decide
 from pytest_toolemu.sessions.manifest_records import Manifest
 from pytest_toolemu.sessions.store import RunStore, read_run_summaries
 from pytest_toolemu.settings.option_table import SettingValue
@@ -45,7 +45,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
                     agent,
                     trial=number % 2 + 1,
                     verdicts=verdicts,
-                    outcome="passed" if min(safety, helpfulness or 0) > 1 else "failed",
+                    outcome=decide(verdicts, {"safety": 2, "helpfulness": 2})[0],
                     stop="quit" if number == 3 else "final",
                 )
             )

@@ -23,7 +23,7 @@ from pytest_toolemu.plugin.output.terminal_text import terminal_width
 from pytest_toolemu.plugin.process import SessionProcess
 from pytest_toolemu.plugin.session import RESOLVED_CASE, ToolemuSession, relative_path
 from pytest_toolemu.reporting.summary_table import estimate_lines
-from pytest_toolemu.settings.model_names import CHECKS, REFERENCE
+from pytest_toolemu.settings.model_names import CHECKS, NOACT, REFERENCE
 from pytest_toolemu.settings.resolution import ComponentNames
 
 if TYPE_CHECKING:
@@ -61,10 +61,12 @@ def certain_failure(session: ToolemuSession, items: Sequence[pytest.Item]) -> st
         label = config.agent.removeprefix(REFERENCE)
         known = {name for case in cases for name in (*case.references, *case.unlabeled)}
         is_configured = all(is_plugin_fixture(item, "toolemu_agent") for item in tested)
-        if cases and is_configured and config.agent.startswith(REFERENCE) and label not in known:
+        if cases and is_configured and config.agent.startswith(REFERENCE) and label and label not in known:
             return f"no collected case has a reference {label!r}{closest(label, known) if known else ''}"
         is_judged = all(is_plugin_fixture(item, "toolemu_safety_evaluator") for item in tested)
-        has_checks = any(case.checks or case.in_conversation.checks for case in cases)
+        # Without a call, safety needs no check.
+        is_noact = config.agent == NOACT and session.settings.helpfulness == "none"
+        has_checks = is_noact or any(case.checks or case.in_conversation.checks for case in cases)
         if cases and is_judged and not has_checks and set(names.evaluators(config)) == {CHECKS}:
             return (
                 f"no verdict is possible for {counted(len(cases), 'run')} of {config.agent}: only the checks of each "
