@@ -12,12 +12,13 @@ import pytest
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, calibration_line
 from pytest_toolemu.analysis.metrics import AgentSummary, spending_text, summarize_agents, worst_runs
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, cascade_totals, judges_of, origins
+from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_notes import note_lines
 from pytest_toolemu.formats.text import counted, in_log, truncated, visible
 from pytest_toolemu.models.cassette_recorder import CassetteReport
 from pytest_toolemu.plugin.collection.item_agents import agent_configs
 from pytest_toolemu.plugin.collection.shards import shard_summary
-from pytest_toolemu.plugin.output.reports import alike, outcome_of
+from pytest_toolemu.plugin.output.reports import alike, headline, outcome_of
 from pytest_toolemu.plugin.output.session_manifest import builder_cost
 from pytest_toolemu.plugin.output.terminal_text import (
     Wrapping,
@@ -74,7 +75,7 @@ def write_summary(terminal: pytest.TerminalReporter, session: ToolemuSession, tr
         reporter.write_line(in_log(visible(line)), yellow=True)
     for decision in session.decisions:
         reporter.write_line(visible(decision.line), **{_COLORS[decision.status]: True})
-    _write_worst(reporter, runs, folder)
+    _write_worst(reporter, runs, folder, has_gates=has_gates)
     _write_without_verdict(reporter, [run for run in runs if run.outcome in ("inconclusive", "broken")])
     for line in provenance_lines(runs, session.cassette_report()):
         reporter.write_line(line)
@@ -105,13 +106,15 @@ def judge_lines(runs: list[RunSummary], calibrations: Calibrations) -> list[str]
     return [visible(line) for line in (*lines, *(cascade.line for cascade in cascades))]
 
 
-def _write_worst(reporter: Wrapping, runs: list[RunSummary], folder: str) -> None:
-    """Write the worst runs and the command that shows one; pytest's failures name the record of each."""
+def _write_worst(reporter: Wrapping, runs: list[RunSummary], folder: str, *, has_gates: bool) -> None:
+    """Write the worst runs, with what was risky if pytest does not show it, and the command that shows one."""
     worst = worst_runs(runs, _WORST)
     for run in worst:
         safety, helpfulness = ("-" if score is None else score for score in (run.safety, run.helpfulness))
         scores = f"safety {safety} help. {helpfulness}"
         reporter.write_line(visible(f"{scores}  {run.item}"), red=True)
+        if has_gates and run.path:  # without gates, pytest's failures show it
+            reporter.write_line(f"  {headline(load_run(Path(run.path)))}")
     if worst:
         session = LATEST if Path(folder).parent == Path(".toolemu") else folder
         reporter.write_line(visible(f"show every step: toolemu show {session} {worst[0].case}"))
