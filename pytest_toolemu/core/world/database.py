@@ -18,7 +18,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import closest
 
 MIN_VERSION: Final = (3, 38)  # JSON functions are part of every build since then
-_STEP: Final = 100  # instructions of SQLite's virtual machine between two checks of the limits
+_STEP: Final = 1000  # instructions of SQLite's virtual machine between two checks of the limits
 _MAX_STEPS: Final = 500_000 // _STEP
 _MAX_SECONDS: Final = 10.0  # of one statement, whose steps may each work on long texts
 _MAX_LENGTH: Final = 1_000_000  # of a text, in bytes
