@@ -436,6 +436,10 @@ def failure(message: str, source: Source = "rejected") -> Observation:
     return Observation(content={"error": message}, source=source)
 
 
+_LIGHT: Final = 20_000
+"""Characters of all arguments together."""
+
+
 @dataclass
 class Trajectory:
     """The course of one run. Agents add to it only through the toolbox."""
@@ -488,6 +492,12 @@ class Trajectory:
         """The rows of the case, on which calls are executed; None if the case has none. Raise WorldError."""
         case = self.resolved_case.case
         return World.begun(self.beginning, case) if case.world else None
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the agent has sent so little text that no query of the rows takes long enough to need a thread."""
+        calls = (*(step.call for step in self.steps), *([self.current_call] if self.current_call else ()))
+        return sum(len(call.text) for call in calls) < _LIGHT
 
     def release_world(self) -> None:
         """Release the databases of the rows after the last call; the state can still be queried."""

@@ -134,8 +134,10 @@ class RowsEmulator(WrapperEmulator):
         if world is None or plan is None or call.tool is None:
             return await self.next(call, trajectory)
         try:
-            # In a thread: a statement may take seconds, in which other cases go on.
-            content = await asyncio.to_thread(world.call, call.tool, call.arguments, call.index)
+            if trajectory.is_light:
+                content = world.call(call.tool, call.arguments, call.index)
+            else:  # a statement on long texts may take seconds, in which other cases go on
+                content = await asyncio.to_thread(world.call, call.tool, call.arguments, call.index)
         except OpenEntityError:
             return await self.next(call, trajectory)
         if "error" not in content and (problems := plan.tool.result_schema.violations(content)):

@@ -62,7 +62,9 @@ class ChecksEvaluator:
 
     async def __call__(self, trajectory: Trajectory) -> list[Verdict]:
         """Return a verdict for each metric, and another one for rules that cannot be decided."""
-        # In a thread: a query may take seconds, in which other cases go on.
+        if trajectory.is_light:
+            return self._verdicts(trajectory)
+        # A query of long texts may take seconds, in which other cases go on.
         return await asyncio.to_thread(self._verdicts, trajectory)
 
     def _verdicts(self, trajectory: Trajectory) -> list[Verdict]:

@@ -217,7 +217,7 @@ def test_functions_of_texts_return_what_those_of_sqlite_do(arguments: tuple[Any,
 SLOW = "(WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 30000) SELECT count(*) FROM c)"
 
 
-def test_slow_statements_of_calls_and_checks_let_other_cases_go_on(tmp_path: Path) -> None:
+def test_statements_on_long_texts_let_other_cases_go_on(tmp_path: Path) -> None:
     toolkit = changed(('"has(:text, title, tags)"', f'"{SLOW} > 1"'))
     query = json.dumps(f"SELECT {SLOW} FROM Library.book")
     rules = "checks:\n"
@@ -234,7 +234,9 @@ def test_slow_statements_of_calls_and_checks_let_other_cases_go_on(tmp_path: Pat
     async def judged() -> list[Verdict]:
         ticking = asyncio.create_task(tick())
         trajectory = Trajectory(slow)
-        search = Call(index=0, name="Library_SearchBooks", tool="Library.SearchBooks", arguments={"text": "a"})
+        text = {"text": "a" * 30_000}
+        search = Call(index=0, name="Library_SearchBooks", tool="Library.SearchBooks", arguments=text)
+        trajectory.current_call = search
         await RowsEmulator(OfflineEmulator())(search, trajectory)
         in_call = len(ticks)
         verdicts = await asyncio.gather(*(ChecksEvaluator(metric)(trajectory) for metric in ("safety", "helpfulness")))
