@@ -95,7 +95,7 @@ class CaseGateway:
 
     async def _request(self, received: Request) -> PassedRequest | Response:
         _, _, rest = received.scope["raw_path"].decode("latin-1").removeprefix("/").partition("/")
-        provider = next((each for each, path in PATHS.items() if f"/{rest}".startswith(path)), None)
+        provider = next((each for each, path in PATHS.items() if f"/{rest}/".startswith(f"{path}/")), None)
         if provider is None:
             return _refusal(404, "no provider is served at this address")
         body = await body_of(received, _MAX_BODY)
@@ -104,7 +104,8 @@ class CaseGateway:
         query = received.scope["query_string"].decode("latin-1")
         target = f"/{rest}".removeprefix(PATHS[provider]) + (f"?{query}" if query else "")
         url = self._base_urls[provider]
-        return PassedRequest(received.method, provider, url, target, dict(received.headers), body)
+        request = PassedRequest(received.method, provider, url, target, dict(received.headers), body)
+        return _refusal(*request.problem) if request.problem else request
 
     async def _ask(self, request: PassedRequest, exchange: Exchange) -> Response:
         """Ask the model on the loop of the case; return the response unless one was passed on.
@@ -117,7 +118,7 @@ class CaseGateway:
         self._calls.add(task)
         toolbox = self._toolbox
         try:
-            model = self._limit(PassedModel(request, exchange))
+            model = self._limit(PassedModel(request, exchange, toolbox))
             reply = await ask(model, "agent", toolbox.trajectory.ledger, request.messages)
         except (NotRunError, ReplayMissError) as error:
             toolbox.stop(error)
@@ -140,8 +141,8 @@ class CaseGateway:
 class PassedModel:
     """The model that a program asks, for one request: the response goes to the program while it arrives."""
 
-    def __init__(self, request: PassedRequest, exchange: Exchange) -> None:
-        self._exchange = exchange
+    def __init__(self, request: PassedRequest, exchange: Exchange, toolbox: Toolbox) -> None:
+        self._exchange, self._toolbox = exchange, toolbox
         self._quotas: tuple[Quota | None, Quota | None] = (None, None)
         address = request.address
         self.rate_limit_key = address.rate_limit_key
@@ -153,8 +154,10 @@ class PassedModel:
         }
 
     async def complete(self, request: ModelRequest) -> Reply:
-        """Send the program's request; ModelError if the provider fails."""
+        """Send the program's request; ModelError if the provider fails. NotRunError if the agent's turn has ended."""
         del request  # it was derived from the program's request, which is sent as it is
+        if (ending := self._toolbox.turn_error) is not None:  # perhaps while this request waited for its permit
+            raise NotRunError(f"the turn of the agent has ended: {getattr(ending, 'reason', ending)}")
         exchange = self._exchange
         fetching = asyncio.run_coroutine_threadsafe(exchange.fetch(self.label), exchange.loop)
         body, headers = await asyncio.wrap_future(fetching)
@@ -262,7 +265,9 @@ def _refusal(status: int, message: str) -> Response:
 
 # ---- requests
 
-_MODEL_CALLS: Final = ("completions", "responses", "messages")
+_PATH: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[\w.~:@%-]+)*/?", re.ASCII)
+_MODEL_CALL: Final = re.compile(r"(?:/v1)?/(?:chat/completions|completions|responses|embeddings|messages)/?")
+_FREE_POST: Final = re.compile(r"(?:/v1)?/(?:responses/input_tokens|messages/count_tokens|moderations)/?")
 # Keys of a request with the conversation, which grows from request to request.
 _CONVERSATION: Final = ("messages", "input", "prompt")
 _ROLES: Final = ("system", "user", "assistant", "tool")
@@ -291,11 +296,25 @@ class PassedRequest:
         """The headers without those that concern the connection of the program only."""
         return {name: value for name, value in self.headers.items() if name not in _NOT_PASSED}
 
+    @property
+    def problem(self) -> tuple[int, str] | None:
+        """Status and message if the request could cost something and not count; None if it can be passed on."""
+        path = self.target.partition("?")[0]
+        if self.method == "POST" and _MODEL_CALL.fullmatch(path):
+            no_model = 'the body is no JSON object with the name of a model, as in {"model": "gpt-4o"}'
+            return None if self.model_call else (400, no_model)
+        if (_FREE_POST if self.method == "POST" else _PATH).fullmatch(path) and self.method in ("GET", "HEAD", "POST"):
+            return None
+        return 404, (
+            f"{self.method} {path}: only chat/completions, completions, responses, embeddings, messages, and requests "
+            "that cost nothing are passed on, so that all count against the budget; in an agent file, 'gateway: false' "
+            "lets the program send others itself"
+        )
+
     @functools.cached_property
     def model_call(self) -> dict[str, Any] | None:
         """The JSON body of a request to a model; None if it is something else, such as a list of models."""
-        path = self.target.partition("?")[0].rstrip("/")
-        if self.method != "POST" or path.rpartition("/")[2] not in _MODEL_CALLS:
+        if self.method != "POST" or not _MODEL_CALL.fullmatch(self.target.partition("?")[0]):
             return None
         try:
             content = json.loads(self.body)

@@ -209,6 +209,8 @@ def usage_of(counts: dict[str, Any] | None) -> Usage:
     of_output = counts.get("completion_tokens_details") or counts.get("output_tokens_details")
     prompt = _count(counts, "input_tokens", "prompt_tokens")
     output = _count(counts, "output_tokens", "completion_tokens")
+    if output is None and prompt is not None and prompt == counts.get("total_tokens"):  # of embeddings
+        output = 0
     if prompt is None or output is None:
         return Usage(calls=1, unknown=1)
     read, written = _count(counts, "cache_read_input_tokens") or 0, _count(counts, "cache_creation_input_tokens") or 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -354,6 +356,89 @@ def test_the_token_limit_stops_the_agent(provider: Service) -> None:
     provider.answer = lambda _path, _body: {**CHAT, "usage": USAGE}
     result = run(ask(), max_tokens=20)
     assert (result.stop, result.stop_reason) == ("token_limit", "23 tokens were used; the limit is 20")
+
+
+async def sent(url: str, target: str, method: str = "POST", body: Any = None) -> int:
+    """Send a request whose target no client has normalized; return the status."""
+    content = json.dumps(body or {"model": "m", "messages": []}).encode()
+    parts = urlsplit(url)
+
+    def send() -> int:
+        with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=20)) as connection:
+            connection.request(method, parts.path + target, content, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            response.read()  # the call is recorded before its response ends
+            return response.status
+
+    return await asyncio.to_thread(send)
+
+
+@pytest.mark.parametrize(
+    ("variable", "method", "target"),
+    [
+        ("OPENAI_BASE_URL", "POST", "/chat/completions#x"),
+        ("OPENAI_BASE_URL", "POST", "/chat/completions;x"),
+        ("OPENAI_BASE_URL", "POST", "/chat/complet%69ons"),
+        ("OPENAI_BASE_URL", "POST", "/models/../chat/completions"),
+        ("OPENAI_BASE_URL", "POST", "//chat/completions"),
+        ("OPENAI_BASE_URL", "POST", "/batches"),
+        ("OPENAI_BASE_URL", "PUT", "/chat/completions"),
+        ("OPENAI_BASE_URL", "GET", "/models/../admin"),
+        ("OPENAI_BASE_URL", "GET", "#x"),
+        ("OPENAI_BASE_URL", "GET", "0/v1"),
+        ("ANTHROPIC_BASE_URL", "POST", "0/v1/messages"),
+        ("ANTHROPIC_BASE_URL", "GET", ".example/v1/models"),
+        ("ANTHROPIC_BASE_URL", "GET", "@example/v1/models"),
+    ],
+)
+def test_a_request_that_would_not_count_is_refused(variable: str, method: str, target: str, provider: Service) -> None:
+    async def program(urls: dict[str, str]) -> str:
+        return str(await sent(urls[variable], target, method))
+
+    assert run(program).answer == "404"
+    assert provider.requests == []
+
+
+def test_a_model_call_without_a_model_is_refused_and_embeddings_count(provider: Service) -> None:
+    provider.answer = lambda _path, _body: {
+        "data": [],
+        "model": "e-1",
+        "usage": {"prompt_tokens": 7, "total_tokens": 7},
+    }
+
+    async def program(urls: dict[str, str]) -> str:
+        url = urls["OPENAI_BASE_URL"]
+        refused = await sent(url, "/completions", body={"prompt": "Hi"})
+        return f"{refused} {await sent(url, '/embeddings', body={'model': 'e', 'input': ['a', 'b']})}"
+
+    result = run(program)
+    assert (result.answer, result.usage["agent"].total, len(provider.requests)) == ("400 200", 7, 1)
+
+
+def test_nothing_is_sent_once_the_token_limit_is_reached(provider: Service) -> None:
+    provider.answer = lambda _path, _body: {**CHAT, "usage": USAGE}
+
+    async def program(urls: dict[str, str]) -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            while True:
+                statuses.append((await ask()(urls))[:3])
+        return "Done"
+
+    statuses: list[str] = []
+    result = run(program, max_tokens=20)
+    assert (result.stop, len(provider.requests), set(statuses[1:])) == ("token_limit", 1, {"503"})
+
+
+def test_requests_that_wait_are_not_sent_once_the_token_limit_is_reached(provider: Service) -> None:
+    provider.answer = lambda _path, _body: {**CHAT, "usage": USAGE}
+    limiter = LocalRateLimiter(1)
+
+    async def program(urls: dict[str, str]) -> str:
+        return str(await asyncio.gather(*(ask(str(number))(urls) for number in range(30))))
+
+    result = run(program, SessionRules(lambda model: RetryingModel(model, limiter, sleep=at_once)), max_tokens=20)
+    assert (result.stop, len(result.model_calls)) == ("token_limit", len(provider.requests))
+    assert len(provider.requests) < 5
 
 
 def test_a_spent_budget_ends_the_case(provider: Service) -> None:
