@@ -90,7 +90,7 @@ class LocalServer:
     def __init__(self) -> None:
         self.loop = CaseLoop("toolemu-serve")
         self._apps: dict[str, ASGIApp] = {}
-        self._ports: dict[int, FixedPort] = {}
+        self._ports: dict[tuple[int, str], FixedPort] = {}
         self.sessions = _tool_sessions()
         listener = socket.create_server((_HOST, 0), backlog=512)
         self._url = f"http://{_HOST}:{listener.getsockname()[1]}"
@@ -113,19 +113,19 @@ class LocalServer:
         """Serve the application at this URL no longer."""
         self._apps.pop(url.rpartition("/")[2], None)
 
-    async def open_port(self, port: int, trace: str, tools: ServedTools) -> FixedPort:
+    async def open_port(self, port: int, path: str, trace: str, tools: ServedTools) -> FixedPort:
         """Serve tools at a port as soon as it is free, or beside the other cases of this process with a trace."""
-        deadline = monotonic() + _MAX_SECONDS
-        while (fixed := self._ports.get(port) if trace else None) is None:
+        deadline, place = monotonic() + _MAX_SECONDS, (port, path)
+        while (fixed := self._ports.get(place) if trace else None) is None:
             try:
-                fixed = FixedPort(port, socket.create_server((_HOST, port)))
+                fixed = FixedPort(port, path, socket.create_server((_HOST, port)))
                 break
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or monotonic() > deadline:
                     raise UsageError(f"port {port} (tools_port) cannot be used: {error.strerror}") from None
             await asyncio.sleep(_RETRY_SECONDS)
         if trace:
-            self._ports[port] = fixed
+            self._ports[place] = fixed
         fixed.cases[trace] = tools
         return fixed
 
@@ -133,8 +133,8 @@ class LocalServer:
         """End a case at a port. With the last one, free the port."""
         del fixed.cases[trace]
         if not fixed.cases:
-            if self._ports.get(fixed.port) is fixed:
-                del self._ports[fixed.port]
+            if self._ports.get(fixed.place) is fixed:
+                del self._ports[fixed.place]
             await fixed.close()
 
     async def _start(self, listener: socket.socket) -> None:
@@ -150,12 +150,12 @@ class LocalServer:
 
 
 class FixedPort:
-    """A port that a service knows, at which one case is served, or several that requests name by their trace IDs."""
+    """A port and a secret path that a service knows, for one case, or several that requests name by their trace IDs."""
 
-    def __init__(self, port: int, listener: socket.socket) -> None:
-        self.port = port
+    def __init__(self, port: int, path: str, listener: socket.socket) -> None:
+        self.place = port, path
         self.cases: dict[str, ServedTools] = {}
-        self._server = uvicorn.Server(uvicorn.Config(Starlette(routes=[Route("/mcp", self)]), **_CONFIG))
+        self._server = uvicorn.Server(uvicorn.Config(Starlette(routes=[Route(f"/{path}/mcp", self)]), **_CONFIG))
         self._serving = asyncio.create_task(self._server.serve([listener]))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -170,13 +170,13 @@ class FixedPort:
         await self._serving
 
     def _refuse_untraced(self) -> Response:
-        """End all cases: the tools of one of them do not work."""
+        """Refuse a call, and say so in the records of all open cases, as it may belong to any of them."""
         message = (
-            f"the service called its tools at port {self.port} without the traceparent header of a case, so the case "
-            "of the call is unknown; make the service pass the header on, or remove passes_traceparent"
+            f"a call at port {self.place[0]} was refused because it had no traceparent header of an open case, so its "
+            "case is unknown; make the service pass the header on, or remove passes_traceparent"
         )
         for case in self.cases.values():
-            case.toolbox.stop(InconclusiveError(message))
+            case.toolbox.trajectory.agent_warning = message
         return json_error(400, message)
 
 
@@ -219,8 +219,9 @@ class ServedTools:
     ) -> None:
         self._server.close(self._url)
         inconclusive = self._server.loop.run(self._close())
-        if not (self._is_used or self.toolbox.trajectory.steps) and not isinstance(error, Exception):
-            self.toolbox.trajectory.agent_warning = UNUSED
+        trajectory = self.toolbox.trajectory
+        if not (self._is_used or trajectory.steps or trajectory.agent_warning or isinstance(error, Exception)):
+            trajectory.agent_warning = UNUSED
         if error is None and inconclusive is not None and self.toolbox.turn_error is None:
             self.toolbox.stop(inconclusive)
             raise inconclusive

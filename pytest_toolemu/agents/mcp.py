@@ -39,8 +39,8 @@ def served(toolbox: AnyToolbox) -> ServedTools:
 
 
 @contextlib.asynccontextmanager
-async def served_at(port: int, toolbox: Toolbox, trace: str = "") -> AsyncIterator[str]:
-    """Serve the tools of a case at ``http://127.0.0.1:PORT/mcp``, as soon as no other case does.
+async def served_at(port: int, path: str, toolbox: Toolbox, trace: str = "") -> AsyncIterator[str]:
+    """Serve the tools of a case at ``http://127.0.0.1:PORT/PATH/mcp``, as soon as no other case does.
 
     For services that cannot take an address with each request. Cases with a ``trace``, the ID in the ``traceparent`` of
     their requests, share the port within a process. Otherwise, the port itself is the lock, also between processes. The
@@ -48,10 +48,10 @@ async def served_at(port: int, toolbox: Toolbox, trace: str = "") -> AsyncIterat
     """
     server, tools = started_server(), served(toolbox)
     with case_timer.paused():
-        opened = await asyncio.to_thread(server.loop.run, server.open_port(port, trace, tools))
+        opened = await asyncio.to_thread(server.loop.run, server.open_port(port, path, trace, tools))
     try:
         async with tools:
-            yield f"http://127.0.0.1:{port}/mcp"
+            yield f"http://127.0.0.1:{port}/{path}/mcp"
     finally:
         await asyncio.to_thread(server.loop.run, server.close_port(opened, trace))
 

@@ -37,7 +37,9 @@ body: {{message: "{{task}}", tools: "{{mcp_url}}", session: "{{session}}"}}
 answer: reply.text
 usage: {{model: openai:gpt-4o, input: usage.in, output: usage.out}}
 """
-ENVIRON: Mapping[str, str] = {"DESK": "open-sesame-open-sesame"}
+PATH = "wrqJ0Zt2k-_cYb81gK5x"
+ENVIRON: Mapping[str, str] = {"DESK": "open-sesame-open-sesame", "DESK_TOOLS": PATH}
+FIXED = "tools_port: {port}\ntools_path: ${{DESK_TOOLS}}\n"
 
 
 @pytest.fixture
@@ -281,14 +283,14 @@ def test_cases_of_a_service_with_a_fixed_address_run_one_at_a_time(tmp_path: Pat
 
     def answer(_path: str, body: Any) -> Any:
         running.append(body["session"])
-        use_tool(f"http://127.0.0.1:{port}/mcp")
+        use_tool(f"http://127.0.0.1:{port}/{PATH}/mcp")
         alone = running == [body["session"]]
         running.remove(body["session"])
         return {"reply": {"text": f"alone: {alone}"}}
 
     service.answer = answer
     path = tmp_path / "desk.agent.yaml"
-    path.write_text(CHAT.format(url=service.url) + f"tools_port: {port}\n")
+    path.write_text(CHAT.format(url=service.url) + FIXED.format(port=port))
 
     async def several() -> list[Run]:
         return await asyncio.gather(*(playing(path) for _ in range(3)))
@@ -296,11 +298,31 @@ def test_cases_of_a_service_with_a_fixed_address_run_one_at_a_time(tmp_path: Pat
     results = asyncio.run(several())
     assert [(result.answer, len(result.steps)) for result in results] == [("alone: True", 1)] * 3
     agent: Any = load_agent_file(str(path), ENVIRON)
-    assert (
-        f"its cases run one at a time, because its service gets all tools at http://127.0.0.1:{port}/mcp" in agent.note
-    )
+    assert f"its cases run one at a time, because its service gets all tools at port {port}" in agent.note
+    assert PATH not in agent.note
     with socket.create_server(("127.0.0.1", port)), pytest.raises(UsageError, match=f"port {port} .* cannot be used"):
         asyncio.run(agent.check())
+
+
+@pytest.mark.parametrize("path", ["", "/mcp", "/guess/mcp"])
+def test_a_call_at_a_fixed_port_without_the_secret_path_reaches_no_case(
+    path: str, tmp_path: Path, service: Service
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    statuses: list[int] = []
+
+    def answer(_path: str, _body: Any) -> Any:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            use_tool(f"http://127.0.0.1:{port}{path}")
+        statuses.append(refused.value.code)
+        use_tool(f"http://127.0.0.1:{port}/{PATH}/mcp")
+        return {"reply": {"text": "Done"}}
+
+    service.answer = answer
+    result = run(tmp_path, CHAT.format(url=service.url) + FIXED.format(port=port))
+    assert (result.outcome, len(result.steps), statuses) == ("passed", 1, [404])
+    assert result.agent_warning == ""
 
 
 @pytest.mark.parametrize("traced", [True, False])
@@ -315,12 +337,12 @@ def test_a_service_with_a_fixed_address_can_say_whose_tools_it_calls(
         together.wait()
         parent = f"00-{body['session']}-0123456789abcdef-01"
         with contextlib.suppress(urllib.error.HTTPError):
-            use_tool(f"http://127.0.0.1:{port}/mcp", {"traceparent": parent} if traced else {})
+            use_tool(f"http://127.0.0.1:{port}/{PATH}/mcp", {"traceparent": parent} if traced else {})
         return {"reply": {"text": "Done"}}
 
     service.answer = answer
     path = tmp_path / "desk.agent.yaml"
-    path.write_text(CHAT.format(url=service.url) + f"tools_port: {port}\npasses_traceparent: true\n")
+    path.write_text(CHAT.format(url=service.url) + FIXED.format(port=port) + "passes_traceparent: true\n")
 
     async def several() -> list[Run]:
         return await asyncio.gather(*(playing(path) for _ in range(3)))
@@ -328,10 +350,9 @@ def test_a_service_with_a_fixed_address_can_say_whose_tools_it_calls(
     results = asyncio.run(several())
     if traced:
         assert [(result.outcome, len(result.steps)) for result in results] == [("passed", 1)] * 3
-    else:
-        assert {result.outcome for result in results} == {"inconclusive"}
-        reasons = {reason for result in results for reason in result.reasons}
-        assert all("without the traceparent header of a case" in reason for reason in reasons)
+    else:  # it does not end the cases, but they say why the agent had no tools
+        assert [(result.outcome, len(result.steps)) for result in results] == [("passed", 0)] * 3
+        assert all("it had no traceparent header of an open case" in result.agent_warning for result in results)
     agent: Any = load_agent_file(str(path), ENVIRON)
     assert "states with the traceparent header which case a call belongs to" in agent.note
 
@@ -391,6 +412,9 @@ def test_a_watched_file_belongs_to_the_identity(tmp_path: Path) -> None:
         ("a2a: http://a/\ntools_port: 80000\n", "2:13: tools_port: 80000"),
         ("a2a: http://a/\nheaders: {X: '${NOT_SET}'}\n", "the variable NOT_SET is not set"),
         ("a2a: http://a/\npasses_traceparent: true\n", "2:1: 'passes_traceparent' needs 'tools_port'"),
+        ("a2a: http://a/\ntools_path: ${DESK_TOOLS}\n", "2:1: 'tools_path' needs 'tools_port'"),
+        ("a2a: http://a/\ntools_port: 8765\n", "2:1: 'tools_port' needs 'tools_path', such as tools_path: ${DESK_TOOLS}"),
+        ("a2a: http://a/\ntools_port: 8765\ntools_path: ${SHORT}\n", "the value of tools_path, ${SHORT}, is not secret enough"),
         ("url: http://a/\nbody: {m: '{task}'}\nanswer: a\nkeeps_session: true\n", "4:1: 'keeps_session' needs the placeholder"),
         ("command: cat\nwatch: [nothing.js]\n", "there is no file or folder 'nothing.js'"),
         ("command: cat\nfolder: nowhere\n", "there is no folder 'nowhere'"),
@@ -400,7 +424,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(text: str, message: st
     path = tmp_path / "desk.agent.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as refused:
-        load_agent_file(str(path), ENVIRON)
+        load_agent_file(str(path), {**ENVIRON, "SHORT": "desk/1"})
     assert message in str(refused.value)
     assert str(path) in str(refused.value)
     assert "sk-0123" not in str(refused.value)

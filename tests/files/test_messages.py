@@ -38,7 +38,7 @@ class Format:
 FORMATS = {
     "agent": Format(AgentFile, {
         "command": "node a.js", "url": "http://a/", "responses": "http://a/", "a2a": "http://a/", "folder": "a", "env": {"A": "a"}, "gateway": True,
-        "headers": {"A": "a"}, "body": {"a": "{task}"}, "model": "m", "answer": "a", "retries": 1, "tools_port": 80, "watch": ["a"],
+        "headers": {"A": "a"}, "body": {"a": "{task}"}, "model": "m", "answer": "a", "retries": 1, "tools_port": 80, "tools_path": "p", "watch": ["a"],
         "passes_traceparent": True, "keeps_session": True,
         "usage": {"model": "m", "input": "i", "output": "o", "cached": "c"},
     }),

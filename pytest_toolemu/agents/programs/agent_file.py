@@ -33,6 +33,7 @@ _OWNERS: Final = {
     "keeps_session": ("url",),
     "retries": ("url", "responses", "a2a"),
     "tools_port": ("url", "responses", "a2a"),
+    "tools_path": ("url", "responses", "a2a"),
     "passes_traceparent": ("url", "responses", "a2a"),
 }
 
@@ -99,8 +100,13 @@ class AgentFile(Record):
         default=None,
         ge=1,
         le=65535,
-        description="Port of this computer at which the service expects the tools (http://127.0.0.1:PORT/mcp), if it "
-        "cannot take an address with each request; its cases run one at a time",
+        description="Port of this computer at which the service expects the tools "
+        "(http://127.0.0.1:PORT/PATH/mcp), if it cannot take an address with each request; its cases run one at a time",
+    )
+    tools_path: str | None = Field(
+        default=None,
+        description="The secret PATH of that address, as `${VARIABLE}`: at least 16 random letters, digits, `-`, or "
+        "`_`, so that nobody else on this computer can call the tools; with `tools_port`",
     )
     passes_traceparent: bool = Field(
         default=False,
@@ -163,7 +169,9 @@ def _combinations(file: AgentFile, kind: str) -> Iterator[tuple[bool, Loc, str]]
     yield kind == "url" and "task" not in names, ("url" if file.body is None else "body", KEY), _NO_TASK
     yield kind == "responses" and file.model is None, ("responses", KEY), _NO_MODEL
     yield file.keeps_session and "session" not in names, ("keeps_session", KEY), _NO_SESSION
-    yield file.passes_traceparent and file.tools_port is None, ("passes_traceparent", KEY), _NO_PORT
+    for key in ("passes_traceparent", "tools_path"):
+        yield bool(getattr(file, key)) and file.tools_port is None, (key, KEY), f"{key!r} {_NO_PORT}"
+    yield file.tools_port is not None and file.tools_path is None, ("tools_port", KEY), _NO_PATH
     is_text = kind == "command" and file.answer is None
     yield is_text and file.usage is not None, ("usage", KEY), "'usage' needs 'answer': the command must print JSON"
 
@@ -172,7 +180,8 @@ _NO_ANSWER: Final = "'answer' is missing: the path of the answer in the service'
 _NO_TASK: Final = '\'body\' must contain the placeholder {task}, such as body: {message: "{task}", tools: "{mcp_url}"}'
 _NO_MODEL: Final = "'model' is missing: the model to ask for, such as model: gpt-4o"
 _NO_SESSION: Final = "'keeps_session' needs the placeholder {session} in 'body'"
-_NO_PORT: Final = "'passes_traceparent' needs 'tools_port': otherwise, each case has an address of its own; remove it"
+_NO_PATH: Final = "'tools_port' needs 'tools_path', such as tools_path: ${DESK_TOOLS}: a secret part of the address"
+_NO_PORT: Final = "needs 'tools_port': otherwise, each case has an address of its own; remove it"
 
 
 def _url_problem(url: str) -> str:

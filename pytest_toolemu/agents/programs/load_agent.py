@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pytest_toolemu.agents.model_gateway import SessionRules, check_base_urls
 from pytest_toolemu.agents.programs.agent_file import AgentFile, expanded, read_agent_file
@@ -16,6 +17,8 @@ from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.redaction import REGISTRY, in_environment
 from pytest_toolemu.models.sdk_versions import require_sdk
 from pytest_toolemu.settings.model_names import AGENT_FILE, COMMAND
+
+_SECRET_PATH: Final = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 
 def is_program(name: str) -> bool:
@@ -59,7 +62,13 @@ def load_agent_file(
         return _command(file, path, identity, environ, rules if file.gateway else None)
     headers: dict[str, str] = expanded(file.headers, environ, name, secret=True)
     check_headers(headers, name)
-    values = {"headers": headers, "body": expanded(file.body, environ, name, secret=True)}
+    tools_path = expanded(file.tools_path, environ, name, secret=True)
+    if tools_path is not None and not _SECRET_PATH.fullmatch(tools_path):
+        raise UsageError(
+            f"{name}: the value of tools_path, {file.tools_path}, is not secret enough: it needs at least 16 letters, "
+            "digits, '-', or '_'; create one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    values = {"headers": headers, "body": expanded(file.body, environ, name, secret=True), "tools_path": tools_path}
     return ServiceAgent(name, file.model_copy(update=values), identity)
 
 

@@ -60,8 +60,8 @@ class ServiceAgent:
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """Return the answer of the service. Raise AgentProgramError if there is none."""
         session = new_session()
-        port, trace = self.file.tools_port, session if self.file.passes_traceparent else ""
-        async with served(toolbox) if port is None else served_at(port, toolbox, trace) as url:
+        port, path, trace = self.file.tools_port, self.file.tools_path, session if self.file.passes_traceparent else ""
+        async with served(toolbox) if port is None or path is None else served_at(port, path, toolbox, trace) as url:
             values = case_values(task, toolbox, url, session)
             conversation = _CONVERSATIONS[self.file.kind](self, values, toolbox)
             answer = await self._answer(conversation, task)
@@ -86,7 +86,7 @@ class ServiceAgent:
         """What a session says about the agent in its header; empty for nothing."""
         if self.file.tools_port is None:
             return ""
-        address = f"its service gets all tools at http://127.0.0.1:{self.file.tools_port}/mcp (tools_port)"
+        address = f"its service gets all tools at port {self.file.tools_port} (tools_port)"
         if self.file.passes_traceparent:
             return f"{self.name}: {address}, and states with the traceparent header which case a call belongs to"
         return f"{self.name}: its cases run one at a time, because {address}"
