@@ -6,6 +6,7 @@ A configured component is used, or the session stops; nothing is replaced silent
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent, no_op
 from pytest_toolemu.agents.custom import BUILT_IN_AGENTS, find_custom_agent
@@ -73,12 +74,14 @@ class Components:
 
     def _program(self, name: str) -> Agent:
         program = load_program(name, SessionRules(self.models.limited, self._settings.plays_only))
-        if self._settings.turns > 1 and not isinstance(program, ServiceAgent):
+        if isinstance(program, ServiceAgent):
+            return program
+        if self._settings.turns > 1:
             raise UsageError(
                 f"{self._settings.source('turns')} is {self._settings.turns}, but the command {name!r} exits after "
                 "its answer and cannot read the user's replies; test it with one turn"
             )
-        return program
+        return replace(program, inherited=self._settings.agent_env)
 
     def agent_note(self, variant: AgentConfig) -> str:
         """Return what the header says about an agent that a file describes; empty if there is nothing to say."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from pytest_toolemu.models.endpoint import (
 )
 from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.scheduling.adaptive_limit import Quota
+from pytest_toolemu.settings.model_names import KEY_STAND_IN, KEY_VARIABLES
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -103,8 +105,11 @@ class CaseGateway:
             return _refusal(413, f"the body has more than {_MAX_BODY:,} bytes")
         query = received.scope["query_string"].decode("latin-1")
         target = f"/{rest}".removeprefix(PATHS[provider]) + (f"?{query}" if query else "")
-        url = self._base_urls[provider]
-        request = PassedRequest(received.method, provider, url, target, dict(received.headers), body)
+        url, headers = self._base_urls[provider], dict(received.headers)
+        for variable in KEY_VARIABLES[provider]:
+            key = os.environ.get(variable, "")
+            headers = {name: value.replace(KEY_STAND_IN + variable, key) for name, value in headers.items()}
+        request = PassedRequest(received.method, provider, url, target, headers, body)
         return _refusal(*request.problem) if request.problem else request
 
     async def _ask(self, request: PassedRequest, exchange: Exchange) -> Response:
@@ -272,7 +277,6 @@ _FREE_POST: Final = re.compile(r"(?:/v1)?/(?:responses/input_tokens|messages/cou
 _CONVERSATION: Final = ("messages", "input", "prompt")
 _ROLES: Final = ("system", "user", "assistant", "tool")
 _NOT_PASSED: Final = ("host", "connection", "content-length", "accept-encoding", "transfer-encoding")
-_KEYS: Final = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
 @dataclass(frozen=True)
@@ -329,7 +333,7 @@ class PassedRequest:
         headers, content = self.headers, self.model_call or {}
         secret = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
         spec = ModelSpec(self.provider, printable(content["model"]))
-        return EndpointAddress(spec, self.base_url, _KEYS[self.provider], secret or None)
+        return EndpointAddress(spec, self.base_url, KEY_VARIABLES[self.provider][0], secret or None)
 
     @property
     def messages(self) -> tuple[Message, ...]:

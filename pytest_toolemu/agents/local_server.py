@@ -38,7 +38,6 @@ from pytest_toolemu.scheduling.event_loop import CaseLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -214,9 +213,7 @@ class ServedTools:
         self._url = self._server.open(self)
         return f"{self._url}/mcp"
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._server.close(self._url)
         inconclusive = self._server.loop.run(self._close())
         trajectory = self.toolbox.trajectory
@@ -229,9 +226,7 @@ class ServedTools:
     async def __aenter__(self) -> str:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.__exit__(kind, error, trace)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

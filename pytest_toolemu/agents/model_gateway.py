@@ -16,9 +16,15 @@ from pytest_toolemu.agents.mcp import started_server
 from pytest_toolemu.core.messages import Model
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.models.endpoint import RemoteModel, check_url
-from pytest_toolemu.settings.model_names import OFFICIAL_URLS
+from pytest_toolemu.settings.model_names import KEY_STAND_IN, KEY_VARIABLES, OFFICIAL_URLS
 
 _VARIABLES: Final = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
+
+
+def stand_ins() -> dict[str, str]:
+    """Return the variables with keys as a program gets them: it can use the keys in requests to the gateway only."""
+    names = [name for provider in _VARIABLES for name in KEY_VARIABLES[provider]]
+    return {name: KEY_STAND_IN + name for name in names if os.environ.get(name)}
 
 
 @dataclass(frozen=True)

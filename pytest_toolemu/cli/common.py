@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from pytest_toolemu.errors import NotRunError, UsageError
+from pytest_toolemu.formats.redaction import REGISTRY
 from pytest_toolemu.formats.text import counted, visible
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def command_settings(options: dict[str, Any], implied: Mapping[str, Any] | None 
 
     env_file = Path(".env")
     load_env(env_file)
+    REGISTRY.remember()
     for variable in unknown_variables({*os.environ, *toolemu_variables(env_file)}):
         err.print(f"warning: {variable} is not a known setting and has no effect")
     for key, value in (implied or {}).items():

@@ -163,6 +163,12 @@ def import_tools(
             metavar="'NAME: VALUE'", help="HTTP header for mcp, as 'Authorization: Bearer ${TOKEN}'; repeatable."
         ),
     ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Variable that a command inherits besides PATH, HOME, and the like; all; repeatable."
+        ),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="Timeout of the source, in seconds.")
     ] = 60.0,
@@ -173,10 +179,10 @@ def import_tools(
 
     is_url = len(source) == 1 and "://" in source[0]
     if header and not (kind == "mcp" and is_url):
-        raise UsageError("--header applies only to a server at a URL; pass keys to a command through the environment")
+        raise UsageError("--header applies only to a server at a URL; pass variables with keys to a command with --env")
     if len(source) > 1 and kind not in ("mcp", "capture"):
         raise UsageError(f"toolemu import tools {kind} takes one source, not {len(source)}: {' '.join(source)}")
-    published = _read(kind, source, header or (), timeout)
+    published = _read(kind, source, header or (), env or (), timeout)
     path = into or default_path(published)
     if diff:
         lines = differences(published, path, only)
@@ -194,7 +200,7 @@ def import_tools(
         _print(f"Next: check what 'inferred' lists, remove it, and run: toolemu lint {path}")
 
 
-def _read(kind: Kind, source: list[str], header: Sequence[str], timeout: float) -> PublishedToolkit:
+def _read(kind: Kind, source: list[str], header: Sequence[str], env: Sequence[str], timeout: float) -> PublishedToolkit:
     """Return the tools of a source."""
     from pytest_toolemu import __version__
     from pytest_toolemu.authoring.importers import bounded_http, function_tools, mcp_tools, openapi, request_capture
@@ -206,7 +212,7 @@ def _read(kind: Kind, source: list[str], header: Sequence[str], timeout: float) 
             headers = bounded_http.parsed_headers(header)
             return mcp_tools.tools_of_url(source[0], headers, timeout, __version__, offline=offline)
         case "mcp":
-            return mcp_tools.tools_of_command(source, timeout, __version__)
+            return mcp_tools.tools_of_command(source, timeout, __version__, env)
         case "openapi":
             return openapi.read_openapi(source[0], timeout, offline=model_settings(None).offline)
         case "functions":
@@ -216,7 +222,7 @@ def _read(kind: Kind, source: list[str], header: Sequence[str], timeout: float) 
             sys.path.insert(0, str(Path.cwd()))
             return function_tools.read_python_tools(source[0])
         case "capture":
-            return request_capture.capture_tools(source, timeout)
+            return request_capture.capture_tools(source, timeout, env)
 
 
 def _print(*lines: str) -> None:

@@ -116,12 +116,13 @@ _PLACEHOLDERS: Final = (
 )
 
 _SECRET_NAME: Final = re.compile(
-    r"(?i)api_?key|access_?key|_key$|^key$|token|secret|passw(or)?d|passphrase|_pwd$|credential|"
+    r"(?i)api_?key|access_?key|_key$|^key$|token|secret|passw(or)?d|passphrase|_pwd$|credential|_pat$|webhook|cookie|"
+    r"authorization|"
     r"(openai|anthropic)_(org|organization|project|workspace)(_id)?$"
 )
 # Names that contain one of these words, but hold no secret: sizes, switches, and the location of a secret.
 _OTHER_NAME: Final = re.compile(
-    r"(?i)^toolemu_|_tokens$|tokenizer|_(file|path|dir|url|type|name|policy|backend|manager|provider|mode|enabled|ttl|"
+    r"(?i)^toolemu_|_tokens$|tokenizer|_(file|path|dir|(?<!webhook_)url|type|name|policy|backend|manager|provider|mode|enabled|ttl|"
     r"expiry|length|limit|count)$"
 )
 _ADDRESS_NAME: Final = re.compile(r"(?i)url|uri|proxy|dsn|endpoint|connection|broker|remote|toolemu_")
@@ -130,10 +131,11 @@ _PLAIN_HEADER: Final = re.compile(r"(?i)(accept(-.*)?|content-.*|user-agent|cach
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>]+")
 # "user:password@host" after the @ of a model.
 _USER: Final = re.compile(r"@(?:https?://)?[^@/\s]*:[^@/\s]*@")
-_KEY_SHAPE: Final = re.compile(
-    r"(?:sk|rk|pk)-[A-Za-z0-9_-]{8,}|(?:gsk|hf|xai|ghp|gho|ghs|glpat|pplx|r8|nvapi)[_-][A-Za-z0-9_-]{16,}|"
-    r"github_pat_\w{16,}|AIza[\w-]{20,}|A[KS]IA[A-Z0-9]{12,}|xox[a-z]-[\w-]{10,}|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{32,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+_KNOWN_KEY: Final = re.compile(
+    r"(?:sk|rk|pk)-[A-Za-z0-9_-]{8,}|(?:gsk|hf|xai|gh[opsur]|glpat|pplx|r8|nvapi)[_-][A-Za-z0-9_-]{16,}|"
+    r"github_pat_\w{16,}|AIza[\w-]{20,}|A[KS]IA[A-Z0-9]{12,}|xox[a-z]-[\w-]{10,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
 )
+_KEY_SHAPE: Final = re.compile(rf"{_KNOWN_KEY.pattern}|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{{32,}}")
 
 
 def looks_like_a_key(text: str) -> bool:
@@ -173,7 +175,7 @@ def refuse_in_command(command: str, source: str) -> None:
     if keys:
         raise UsageError(
             f"{source}: the command contains what looks like an API key, and commands are recorded; put the key in an "
-            "environment variable, which the program inherits"
+            "environment variable, and name it in --toolemu-agent-env or in 'env' of an agent file"
         )
 
 
@@ -226,6 +228,7 @@ def _parts(value: str) -> Iterator[str]:
     """Yield a value without surrounding blanks and quotes, and its lines, which tracebacks indent one by one."""
     trimmed = value.strip().strip("\"'`").strip()
     yield trimmed
+    yield re.sub(r"(?i)^(bearer|basic|token)\s+", "", trimmed)
     lines = [line.strip() for line in trimmed.splitlines()]
     if len(lines) > 1:
         yield from (line for line in lines if len(line) >= SHORTEST and not line.startswith("-----"))
@@ -287,7 +290,8 @@ class SecretRegistry:
         return end
 
     def remember(self) -> None:
-        """Remember the secrets in the current environment."""
+        """Remember the secrets in the current environment, and what has the form of a well-known key there."""
+        self._registered |= {value: name for name, value in os.environ.items() if _KNOWN_KEY.fullmatch(value)}
         self._registered |= dict(in_environment(os.environ))
 
     def values(self) -> tuple[tuple[str, str], ...]:

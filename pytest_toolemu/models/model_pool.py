@@ -37,14 +37,9 @@ from pytest_toolemu.models.retrying import (
 )
 from pytest_toolemu.models.sdk_versions import require_sdk
 from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
-from pytest_toolemu.settings.model_names import OFFICIAL_URLS, fallback_parts
+from pytest_toolemu.settings.model_names import KEY_VARIABLES, OFFICIAL_URLS, fallback_parts
 from pytest_toolemu.settings.option_table import Settings
 
-_VARIABLES: Final = {
-    "openai": ("OPENAI_API_KEY",),
-    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
-    "vllm": ("VLLM_API_KEY",),
-}
 KEYS: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY")
 """The variables that are searched for keys first."""
 
@@ -193,7 +188,7 @@ def named_model(spec: ModelSpec, parameters: Parameters) -> Endpoint:
 
 def _address(spec: ModelSpec, environ: Mapping[str, str]) -> EndpointAddress:
     base_url = _base_url(spec, environ)
-    for variable in _VARIABLES[spec.provider]:
+    for variable in KEY_VARIABLES[spec.provider]:
         key = environ.get(variable, "").strip()
         if key and not re.fullmatch(r"[!-~]+", key):
             raise UsageError(
@@ -203,9 +198,9 @@ def _address(spec: ModelSpec, environ: Mapping[str, str]) -> EndpointAddress:
         if key:
             return EndpointAddress(spec, base_url, variable, key)
     if spec.provider != "vllm" and not _is_loopback(base_url):
-        variables = " or ".join(_VARIABLES[spec.provider])
+        variables = " or ".join(KEY_VARIABLES[spec.provider])
         raise UsageError(f"{spec} needs a key: set {variables} in the environment or in the .env file")
-    return EndpointAddress(spec, base_url, _VARIABLES[spec.provider][0], None)
+    return EndpointAddress(spec, base_url, KEY_VARIABLES[spec.provider][0], None)
 
 
 def _base_url(spec: ModelSpec, environ: Mapping[str, str]) -> str:

@@ -17,6 +17,16 @@ PROVIDERS: Final = ("openai", "anthropic", "vllm")
 OFFICIAL_URLS: Final = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 """The base URLs of the providers' own endpoints."""
 
+KEY_VARIABLES: Final = {
+    "openai": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "vllm": ("VLLM_API_KEY",),
+}
+"""The variables that can contain the key of a provider."""
+
+KEY_STAND_IN: Final = "toolemu-gateway-inserts-"
+"""What a program has in place of a key, followed by the name of the variable."""
+
 # The provider of a model name without a provider.
 _BARE: Final = (
     (re.compile(r"gpt-.+|o\d.*|chatgpt.*"), "openai"),

@@ -75,6 +75,12 @@ class Settings:
         "file; repeatable",
         default=(),
     )
+    agent_env: tuple[str, ...] = option(
+        "environment variable that a 'cmd:' agent inherits besides PATH, HOME, and others without keys; all: every "
+        "one, with all keys; repeatable",
+        default=(),
+        metavar="NAME",
+    )
     prompt: tuple[Prompt, ...] = option(
         f"system prompt of a built-in agent: {', '.join(PROMPTS)}; repeatable", choice(Prompt), ("naive",)
     )

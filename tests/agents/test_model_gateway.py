@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -521,6 +522,38 @@ def test_a_body_that_is_too_long_is_not_passed_on(provider: Service) -> None:
 
     assert "the body has more than 67,108,864 bytes" in run(program).answer
     assert provider.requests == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "header", "path"),
+    [
+        ("OPENAI_API_KEY", "authorization", "openai/v1/chat/completions"),
+        ("ANTHROPIC_API_KEY", "x-api-key", "anthropic/v1/messages"),
+        ("ANTHROPIC_AUTH_TOKEN", "authorization", "anthropic/v1/messages"),
+    ],
+)
+def test_the_gateway_inserts_the_key_that_a_program_does_not_get(
+    variable: str, header: str, path: str, provider: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, KEY)
+    monkeypatch.chdir(tmp_path)
+    Path("agent.py").write_text(PROGRAM)
+    provider.answer = lambda _path, _body: {**CHAT, "usage": USAGE}
+    agent = command_agent(f"cmd: {sys.executable} -S agent.py {variable} {header} {path}", RULES)
+    result = asyncio.run(run_case(RunSpec(resolved_case(), agent, opened, (content,), {"safety": 2})))
+    assert result.answer == f"toolemu-gateway-inserts-{variable} 200"
+    sent_headers = {name.lower(): value for name, value in provider.requests[0][0].items()}
+    assert sent_headers[header] in (KEY, f"Bearer {KEY}")
+
+
+PROGRAM = """\
+import json, os, sys, urllib.request
+variable, header, path = sys.argv[1:]
+base, key = os.environ["OPENAI_BASE_URL"].removesuffix("openai/v1"), os.environ[variable]
+headers = {header: key if header == "x-api-key" else f"Bearer {key}"}
+request = urllib.request.Request(base + path, json.dumps({"model": "m", "messages": []}).encode(), headers)
+print(key, urllib.request.urlopen(request).status)
+"""
 
 
 def test_a_command_gets_the_base_urls_unless_its_file_turns_that_off(tmp_path: Path) -> None:

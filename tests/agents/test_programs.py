@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -170,12 +171,40 @@ def test_an_error_of_the_emulator_is_not_the_failure_of_the_program(tmp_path: Pa
 
 def test_the_log_is_bounded_and_secrets_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKER_API_KEY", "opensesame-opensesame")
-    result = run("sh -c 'head -c 100000 /dev/zero | tr \"\\0\" a >&2; echo $LOCKER_API_KEY >&2; echo $LOCKER_API_KEY'")
+    command = "sh -c 'head -c 100000 /dev/zero | tr \"\\0\" a >&2; echo $LOCKER_API_KEY >&2; echo $LOCKER_API_KEY'"
+    result = run(replace(command_agent(f"cmd: {command}"), inherited=("LOCKER_API_KEY",)))
     assert result.agent_log.startswith("[80,022 earlier bytes are not kept]\naaa")
     assert len(result.agent_log.partition("\n")[2]) == MAX_LOG
     path = RunStore(tmp_path).put(result, "item")
     assert "opensesame" not in path.read_text()
     assert "[LOCKER_API_KEY redacted]" in path.read_text()
+
+
+def test_a_program_inherits_no_variables_that_can_have_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"GITHUB_TOKEN": "ghp_0123456789abcdefghij", "JUDGE_API_KEY": "judge-judge", "DESK_MODE": "test"}
+    usual = {"LC_ALL": "C.UTF-8", "HTTPS_PROXY": "http://proxy:1", "SSL_CERT_FILE": "/ca.pem", "TMPDIR": "/tmp/desk"}
+    for name, value in (keys | usual).items():
+        monkeypatch.setenv(name, value)
+
+    def environment(*inherited: str) -> dict[str, str]:
+        lines = run(replace(command_agent("cmd: env"), inherited=inherited)).answer.splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    plain = environment()
+    assert plain.keys() & keys.keys() == set()
+    assert plain.items() >= usual.items()
+    assert plain.keys() >= {"PATH", "HOME", "TOOLEMU_MCP_URL", "TOOLEMU_TASK"}
+    assert environment("DESK_MODE").keys() & keys.keys() == {"DESK_MODE"}
+    assert environment("all").items() >= keys.items()
+    assert "PYTEST_CURRENT_TEST" not in environment("all")
+
+
+def test_a_program_that_misses_a_variable_gets_the_option_that_passes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DESK_URL", "http://desk")
+    result = run(f"{sys.executable} -S -c 'import os; os.environ[\"DESK_URL\"]'")
+    assert result.reasons[0].endswith(
+        "KeyError: 'DESK_URL' (it does not inherit DESK_URL; if it needs it: --toolemu-agent-env=DESK_URL)"
+    )
 
 
 def test_a_changed_script_is_another_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +229,10 @@ def test_a_changed_script_is_another_agent(tmp_path: Path, monkeypatch: pytest.M
         ),
         ("cmd: ./agent.txt", "there is no program './agent.txt'; make it executable (chmod +x)"),
         ("cmd: sh -c {tsk}", "{tsk} is not a placeholder; did you mean {task}?"),
-        ("cmd: sh -c echo --key=sk-0123456789abcdef", "put the key in an environment variable"),
+        (
+            "cmd: sh -c echo --key=sk-0123456789abcdef",
+            "put the key in an environment variable, and name it in --toolemu-agent-env",
+        ),
     ],
 )
 def test_a_command_that_cannot_work_is_refused_with_the_fix(

@@ -66,6 +66,11 @@ def test_credentials_are_found_by_the_names_of_their_variables(tmp_path: Path) -
         "OPENAI_ORG_ID": "org-canary-1",
         "OPENAI_PROJECT_ID": "proj_canary_1",
         "SLASHED_KEY": "/with+slash",
+        "GH_PAT": "canary-pat",
+        "SLACK_WEBHOOK_URL": "https://hooks.slack.example/services/T0/B0/canary",
+        "SESSION_COOKIE": "sid=canary-1",
+        "COOKIE_DOMAIN_NAME": "canary-domain.example",
+        "DESK_AUTHORIZATION": "Bearer canary-bearer",
         "TOKEN_FILE": "/run/secrets/token",
         "MY_CREDENTIALS": str(tmp_path),
         "MAX_TOKENS": "100000",
@@ -82,7 +87,35 @@ def test_credentials_are_found_by_the_names_of_their_variables(tmp_path: Path) -
         "OPENAI_ORG_ID",
         "OPENAI_PROJECT_ID",
         "SLASHED_KEY",
+        "GH_PAT",
+        "SLACK_WEBHOOK_URL",
+        "SESSION_COOKIE",
+        "DESK_AUTHORIZATION",
     }
+    assert secrets({"DESK_AUTHORIZATION": "Bearer canary-bearer"})("canary-bearer") == "[DESK_AUTHORIZATION redacted]"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ghp_0123456789abcdefghij",
+        "ghu_0123456789abcdefghij",
+        "github_pat_0123456789abcdefghij",
+        "sk-proj-0123456789",
+        "xoxb-0123456789-abc",
+        "AKIA0123456789ABCDEF",
+        "glpat-0123456789abcdefghij",
+    ],
+)
+def test_a_key_of_a_well_known_form_is_redacted_whatever_its_variable_is_called(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DESK", key)
+    monkeypatch.setenv("COMMIT", "0123456789abcdef0123456789abcdef01234567")
+    REGISTRY.remember()
+    assert redact(f"{key} 0123456789abcdef0123456789abcdef01234567") == (
+        "[DESK redacted] 0123456789abcdef0123456789abcdef01234567"
+    )
 
 
 def test_values_of_custom_headers_are_redacted() -> None:

@@ -24,7 +24,7 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "emulator", "evaluator", "gate", "trials", "turns", "concurrency", "sample", "budget-usd",
-    "estimate", "report", "resume", "record", "replay", "benchmark", "world", "worlds", "builder", "checks",
+    "estimate", "report", "resume", "record", "replay", "benchmark", "agent-env", "world", "worlds", "builder", "checks",
     "judge-later", "min-safety", "stop-when-decided", "calibration", "user", "max-steps", "timeout", "shard", "seed",
     "vllm-url", "budget-tokens", "deadline", "run-dir", "offline",
 ]  # fmt: skip

@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
 from pytest_toolemu.agents.mcp import served
-from pytest_toolemu.agents.model_gateway import SessionRules, passed_on
+from pytest_toolemu.agents.model_gateway import SessionRules, passed_on, stand_ins
 from pytest_toolemu.agents.programs.agent_file import (
     AgentFile,
     case_values,
@@ -45,8 +46,8 @@ class CommandAgent:
     """An agent that starts a program for each run. ``name`` is what messages call it: the command, or its file.
 
     The program prints its answer, or JSON with its answer if ``file`` says where it is. ``variables`` are added to the
-    environment; placeholders in their values and in ``words`` are replaced. With ``rules``, the requests of the program
-    to models are passed on, and counted.
+    environment; placeholders in their values and in ``words`` are replaced. ``inherited`` names further variables, or
+    ``all``. With ``rules``, the requests of the program to models are passed on, and counted.
     """
 
     name: str
@@ -56,6 +57,7 @@ class CommandAgent:
     variables: Mapping[str, str] = field(default_factory=dict)
     file: AgentFile | None = None
     rules: SessionRules | None = None
+    inherited: tuple[str, ...] = ()
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """Return what the program prints. Raise AgentProgramError if it breaks off, prints nothing or too much."""
@@ -82,7 +84,8 @@ class CommandAgent:
     async def _run(self, values: dict[str, str], base_urls: dict[str, str], toolbox: Toolbox) -> str:
         by_name = {name: value.replace("\0", "") for name, value in values.items()}
         text = "" if "task" in names_in(self.words) else values["task"]
-        environ = _environment(by_name) | base_urls | filled(self.variables, by_name)
+        environ = (stand_ins() if self.rules else {}) | _environment(by_name, self.inherited)
+        environ |= base_urls | filled(self.variables, by_name)
         try:
             async with running(
                 filled(self.words, by_name), text.encode("utf-8", "replace"), folder=self.folder, environ=environ
@@ -90,7 +93,7 @@ class CommandAgent:
                 await self._wait(program, toolbox)
         except OSError as error:
             raise UsageError(f"agent {self.name!r}: {self.words[0]} cannot be started: {_why(error)}") from None
-        self._check_end(program)
+        self._check_end(program, environ)
         return program.output.decode(errors="replace").strip()
 
     async def _wait(self, program: RunningProgram, toolbox: Toolbox) -> None:
@@ -104,7 +107,7 @@ class CommandAgent:
         finally:
             toolbox.trajectory.agent_log = program.log
 
-    def _check_end(self, program: RunningProgram) -> None:
+    def _check_end(self, program: RunningProgram, environ: Mapping[str, str]) -> None:
         if program.has_too_much_output:
             raise AgentProgramError(
                 f"the agent {self.name!r} printed more than {MAX_OUTPUT:,} bytes to standard output; print only the "
@@ -116,6 +119,8 @@ class CommandAgent:
             if program.status < 0:
                 ending = f"was killed by {signal.Signals(-program.status).name}"
             wrote = f": … {log[-_SHOWN_LOG:].partition(' ')[2]}" if len(log) > _SHOWN_LOG else f": {log}"
+            if missing := [name for name in _NAME.findall(log) if name in os.environ and name not in environ]:
+                wrote += f" (it does not inherit {missing[0]}; if it needs it: --toolemu-agent-env={missing[0]})"
             raise AgentProgramError(
                 f"the agent {self.name!r} {ending}" + (wrote if log else "; it wrote nothing to standard error")
             )
@@ -161,12 +166,26 @@ def checked_command(command: str, folder: Path, source: str) -> tuple[tuple[str,
     return words, {word: file_hash(str(path)) for word in words if (path := _file_in(word, folder))}
 
 
-def _environment(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of this process with a variable for each value of the case, but without its ID.
+_NAME: Final = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
+_INHERITED: Final = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|TERM|TZ|LANG|LANGUAGE|LC_\w+|TMPDIR|TEMP|TMP|XDG_\w+|PYTHON[A-Z]+|VIRTUAL_ENV|"
+    r"CONDA_PREFIX|NODE_PATH|JAVA_HOME|LD_LIBRARY_PATH|(?i:(?:https?|all|no)_proxy)|SSL_CERT_(?:FILE|DIR)|"
+    r"(?:REQUESTS|CURL)_CA_BUNDLE|NODE_EXTRA_CA_CERTS|OPENAI_(?:ORG|PROJECT)_ID"
+)
+
+
+def inherited_variables(names: Collection[str]) -> dict[str, str]:
+    """Return what a program gets of the environment: no keys, except in variables that are named, or with ``all``."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    return {k: value for k, value in environ.items() if "all" in names or k in names or _INHERITED.fullmatch(k)}
+
+
+def _environment(values: Mapping[str, str], inherited: Collection[str]) -> dict[str, str]:
+    """Return what a program inherits, with a variable for each value of the case, but without its ID.
 
     The ID of a case can say what it tests, so a program gets it only if its command asks for it.
     """
-    environ = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    environ = inherited_variables(inherited)
     for name, value in values.items():
         if name != "case_id" and len(value) < _LONGEST_VARIABLE:
             environ[f"TOOLEMU_{name.upper()}"] = value

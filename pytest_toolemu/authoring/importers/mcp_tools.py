@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import os
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pytest_toolemu.agents.mcp import first_cause
+from pytest_toolemu.agents.programs.command import inherited_variables
 from pytest_toolemu.authoring.importers.bounded_http import require_allowed
 from pytest_toolemu.authoring.importers.published_tools import PublishedTool, PublishedToolkit, annotated_effect
 from pytest_toolemu.authoring.importers.sources import Notes, add_note
@@ -33,8 +33,13 @@ _REMEDIES: Final = {
 _REMEDY: Final = "check that it is an MCP server"
 
 
-def tools_of_command(command: Sequence[str], seconds: float, version: str) -> PublishedToolkit:
-    """Start a server, return its tools, and end it. Raise UsageError if it does not list them."""
+def tools_of_command(
+    command: Sequence[str], seconds: float, version: str, inherited: Sequence[str]
+) -> PublishedToolkit:
+    """Start a server, return its tools, and end it. Raise UsageError if it does not list them.
+
+    ``inherited`` are further variables that it gets.
+    """
     require_sdk("serve", "toolemu import tools mcp")
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -44,7 +49,8 @@ def tools_of_command(command: Sequence[str], seconds: float, version: str) -> Pu
             log.seek(0)
             return f"stderr: {' '.join(log.read().split())[-_LOG:] or 'empty'}; {_REMEDY}"
 
-        parameters = StdioServerParameters(command=command[0], args=list(command[1:]), env=dict(os.environ))
+        environ = inherited_variables(inherited)
+        parameters = StdioServerParameters(command=command[0], args=list(command[1:]), env=environ)
         return _listed(command_name(command), stdio_client(parameters, errlog=log), seconds, version, ending)
 
 

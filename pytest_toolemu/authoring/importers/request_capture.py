@@ -6,14 +6,13 @@ The program's requests go to an endpoint of this process, in the formats of Open
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.agents.mcp import started_server
-from pytest_toolemu.agents.programs.command import RunningProgram, running
+from pytest_toolemu.agents.programs.command import RunningProgram, inherited_variables, running
 from pytest_toolemu.authoring.importers.function_tools import functions_in
 from pytest_toolemu.authoring.importers.mcp_tools import command_name
 from pytest_toolemu.authoring.importers.published_tools import PublishedTool, PublishedToolkit
@@ -29,18 +28,21 @@ _RECORDED: Final = "toolemu has recorded the tools of this request and sends no 
 _NO_TOOLS: Final = "toolemu records requests with tools and sends no replies; this request has no tools"
 
 
-def capture_tools(command: Sequence[str], seconds: float) -> PublishedToolkit:
-    """Run a program and return the tools of its first request with tools. Raise UsageError if it sends none in time."""
-    return asyncio.run(_capture(command, seconds))
+def capture_tools(command: Sequence[str], seconds: float, inherited: Sequence[str]) -> PublishedToolkit:
+    """Run a program and return the tools of its first request with tools. Raise UsageError if it sends none in time.
+
+    ``inherited`` are further variables that it gets.
+    """
+    return asyncio.run(_capture(command, seconds, inherited_variables(inherited)))
 
 
-async def _capture(command: Sequence[str], seconds: float) -> PublishedToolkit:
+async def _capture(command: Sequence[str], seconds: float, environ: Mapping[str, str]) -> PublishedToolkit:
     name = command_name(command)
     endpoint = RecordingEndpoint()
     server = started_server("toolemu import tools capture")
     url = server.open(endpoint)
     try:
-        async with running(command, b"", folder=Path.cwd(), environ=environment(url, os.environ)) as program:
+        async with running(command, b"", folder=Path.cwd(), environ=environment(url, environ)) as program:
             ended = asyncio.ensure_future(program.wait())
             either: list[asyncio.Future[Any]] = [asyncio.wrap_future(endpoint.recorded), ended]
             await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -113,7 +115,7 @@ class RecordingEndpoint:
 
 def environment(url: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a program, with which its clients send all requests to a URL of this process."""
-    # Clients refuse to work without a key. A real one is only sent to this process.
+    # Clients refuse to work without a key.
     keys = {name: environ.get(name) or _KEY for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")}
     bypass = {name: ",".join(filter(None, [environ.get(name), "127.0.0.1"])) for name in ("NO_PROXY", "no_proxy")}
     urls = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "ANTHROPIC_BASE_URL": url}

@@ -51,6 +51,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestCommand:
+    @pytest.mark.usefixtures("folder")
+    def test_a_server_inherits_only_the_variables_that_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GITHUB_TOKEN", "open-sesame-1")
+        monkeypatch.setenv("BOAT_KEY", "open-sesame-2")
+        seen = "import os; open('seen.txt', 'w').write(' '.join(os.environ))\n"
+        Path("server.py").write_text(seen + SERVER)
+        toolemu("import", "tools", "mcp", "--env", "BOAT_KEY", "--", sys.executable, "server.py")
+        names = Path("seen.txt").read_text().split()
+        assert ("GITHUB_TOKEN" in names, "BOAT_KEY" in names, "PATH" in names) == (False, True, True)
+
     def test_the_tools_of_all_pages_are_imported(self, folder: Path) -> None:
         Path("server.py").write_text(SERVER)
         output = toolemu("import", "tools", "mcp", "--", sys.executable, "server.py")
@@ -163,7 +173,10 @@ class TestUrl:
             (["ftp://a/b"], "ftp://a/b: is not a URL; write a URL such as https://HOST/PATH"),
             (["http://[::1"], "http://[::1: is not a URL; write a URL such as https://HOST/PATH"),
             (["http://u:s3@127.0.0.1:9"], "127.0.0.1: the URL contains a name or a password; give them with --header"),
-            (["--header", "a: b", "--", "true"], "--header applies only to a server at a URL; pass keys to a command"),
+            (
+                ["--header", "a: b", "--", "true"],
+                "--header applies only to a server at a URL; pass variables with keys to a command with --env",
+            ),
             (
                 ["http://127.0.0.1:9", "--header", "A: ${NOPE_1}"],
                 "--header A: the variable NOPE_1 is not set; set it in",
