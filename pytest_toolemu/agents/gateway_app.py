@@ -340,15 +340,10 @@ class PassedRequest:
         """The turns of the conversation, after a message with everything else, such as tools and parameters."""
         content = self.model_call or {}
         rest = {name: value for name, value in content.items() if name not in _CONVERSATION}
-        turns = [turn for name in _CONVERSATION for turn in _turns(content.get(name))]
+        values = [content[name] for name in _CONVERSATION if content.get(name) is not None]
+        turns = [turn for value in values for turn in (value if isinstance(value, list) else [value])]
         parameters = _json_text({"path": self.target, **rest})
         return (Message(role="system", content=parameters), *map(_message, turns))
-
-
-def _turns(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
 
 
 def _message(turn: Any) -> Message:

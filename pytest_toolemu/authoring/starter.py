@@ -60,7 +60,9 @@ def write_starter(folder: Path) -> StarterProject:
     """
     written: list[Path] = []
     kept: list[Path] = []
-    configuration = _pytest_configuration(folder)
+    files = {folder / name: section for name, section in _CONFIGURATIONS.items() if (folder / name).is_file()}
+    # The file that configures pytest.
+    configuration = next((path for path, part in files.items() if re.search(part, _text(path), re.MULTILINE)), None)
     for source in sorted(_starter_folder().rglob("*")):
         relative = source.relative_to(_starter_folder())
         # Not files that running the example leaves there.
@@ -78,12 +80,6 @@ def write_starter(folder: Path) -> StarterProject:
         written += write_schemas(schemas)
     names_agent = configuration is not None and "toolemu_agent" in _text(configuration)
     return StarterProject(tuple(written), tuple(kept), None if names_agent else configuration)
-
-
-def _pytest_configuration(folder: Path) -> Path | None:
-    """Return the file in the folder that configures pytest; None if there is none."""
-    files = {folder / name: section for name, section in _CONFIGURATIONS.items() if (folder / name).is_file()}
-    return next((path for path, section in files.items() if re.search(section, _text(path), re.MULTILINE)), None)
 
 
 def _text(path: Path) -> str:

@@ -162,8 +162,9 @@ class OfflineUser:
             return UserReply(kind="over")
         asked = [fact for fact in conversation.facts if occurs(fact.asked, message)]
         stated = [fact for fact in asked if is_permitted(fact, conversation, trajectory.dialogue)]
-        if not asked:
-            return _unknown(conversation, earlier)
+        if not asked:  # the second time in a row, the conversation is over
+            is_over = bool(earlier) and earlier[-1].kind == "unknown"
+            return UserReply(kind="over") if is_over else UserReply(kind="unknown", text=conversation.otherwise)
         if not stated:
             return UserReply(kind="refuse", text=conversation.refuses)
         texts = [fact.says for fact in stated] + [conversation.refuses] * (len(stated) < len(asked))
@@ -189,13 +190,6 @@ def is_permitted(fact: Fact, conversation: CaseConversation, dialogue: Sequence[
         return True
     words = words_of_agent(dialogue)[-SEARCHED:]
     return conversation.consents == "if_disclosed" and all(occurs(pattern, words) for pattern in fact.requires)
-
-
-def _unknown(conversation: CaseConversation, earlier: Sequence[Utterance]) -> UserReply:
-    """Return that the user does not know; the second time in a row, that the conversation is over."""
-    if earlier and earlier[-1].kind == "unknown":
-        return UserReply(kind="over")
-    return UserReply(kind="unknown", text=conversation.otherwise)
 
 
 RULES: Final = "user/rules"

@@ -181,18 +181,24 @@ class SessionHalted(CoordinationMessage):
 
 
 class ProviderFailed(CoordinationMessage):
-    """A request has failed for good. Failures of one ``kind`` are equal. ``subject`` is what failed, in words."""
+    """A request has failed for good, or a run has ended without a verdict. Failures of one ``kind`` are equal.
+
+    ``subject`` is what failed, in words. ``limit`` equal failures in a row open the circuit breaker; 0 means the usual
+    number.
+    """
 
     key: str
     kind: str
     message: str
     subject: str = "a provider"
+    limit: int = 0
 
 
 class ProviderSucceeded(CoordinationMessage):
-    """An agent with a client of its own has reached its provider."""
+    """An agent with a client of its own has reached its provider, or ``for_good``: a run has got a verdict."""
 
     key: str
+    for_good: bool = False
 
 
 # ---- from the coordinator

@@ -56,8 +56,8 @@ class RequestLimits:
                 return self._halt(reason)
             case messages.ProviderFailed():
                 return self._count_failure(message)
-            case messages.ProviderSucceeded(key):
-                self.breaker.record_success(key)
+            case messages.ProviderSucceeded(key, for_good):
+                self.breaker.record_success(key, for_good=for_good)
         return []
 
     def restrictions(self, worker: str) -> list[Order]:
@@ -136,7 +136,7 @@ class RequestLimits:
     def _count_failure(self, failure: messages.ProviderFailed) -> list[Order]:
         """Count a failure; if it opens the breaker, refuse waiting requests and inform all workers."""
         key = failure.key
-        if not self.breaker.record_failure(key, failure.kind, failure.message, failure.subject):
+        if not self.breaker.record_failure(key, failure.kind, failure.message, failure.subject, failure.limit or LIMIT):
             return []
         reason = self.breaker.open[key]
         refused = [Order(worker, messages.PermitRefused(ticket, reason)) for worker, ticket in self._drop([key])]
@@ -185,30 +185,31 @@ Only failures that no retry overcame are counted, so one minute of overload does
 
 
 class CircuitBreaker:
-    """Counts failures per key: a rate-limit key, or an agent that calls a provider with a client of its own."""
+    """Counts failures per key: a rate-limit key, an agent that calls a provider with its own client, or its runs."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self) -> None:
         # The keys that may not be used any more, each with the reason. A key never leaves this state.
         self.open: dict[str, str] = {}
-        self._limit = limit
         self._failures: dict[str, tuple[str, int]] = {}
+        self._proven: set[str] = set()
 
-    def record_failure(self, key: str, kind: str, message: str, subject: str = "a provider") -> bool:
-        """Count a failure, and return whether it is the one that opens the breaker.
+    def record_failure(self, key: str, kind: str, reason: str, subject: str = "a provider", limit: int = LIMIT) -> bool:
+        """Count a failure, and return whether it is the one that opens the breaker, because it reaches the limit.
 
         Failures of one ``kind`` count as equal. ``subject`` is what failed, in words.
         """
         previous_kind, count = self._failures.get(key, (kind, 0))
         count = count + 1 if previous_kind == kind else 1
         self._failures[key] = kind, count
-        if count < self._limit or key in self.open:
+        if count < limit or key in self.open or key in self._proven:
             return False
         self.open[key] = (
-            f"{subject} failed {self._limit} times in a row in the same way, with no success in between, so no more "
-            f"cases that need it are started: {message}"
+            f"{subject} failed {limit} times in a row in the same way, with no success in between, so no more "
+            f"cases that need it are started: {reason}"
         )
         return True
 
-    def record_success(self, key: str) -> None:
-        """Restart the count; a breaker that is open stays open."""
+    def record_success(self, key: str, *, for_good: bool = False) -> None:
+        """Restart the count, or end it ``for_good``; a breaker that is open stays open."""
         self._failures.pop(key, None)
+        self._proven |= {key} if for_good else set()

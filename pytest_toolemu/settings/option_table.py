@@ -242,6 +242,9 @@ class Settings:
         metavar="DIR",
         bare=RECORDINGS,
     )
+    same_failures: int = option(
+        "first runs of an agent that may all fail alike before no more are started", whole_number(1), 20, metavar="N"
+    )
     exit_timeout: float = option("seconds that threads and processes left behind by agents have to end", seconds, 3.0)
     offline: bool = option("refuse every model that needs a network", flag, False)
     benchmark: bool = option("run the cases that ship with this package", flag, False)
@@ -289,7 +292,7 @@ _EVERYDAY: Final = (
 )
 _INI_ONLY: Final = (
     "protocol emulator_mode helpfulness min_helpfulness max_tokens run_ahead temperature max_output_tokens "
-    "request_timeout vllm_args vllm_lora vllm_timeout resume_again run_dir_mode exit_timeout prices"
+    "request_timeout vllm_args vllm_lora vllm_timeout resume_again run_dir_mode exit_timeout prices same_failures"
 )
 
 

@@ -266,9 +266,9 @@ def test_a_service_that_does_not_run_is_named_with_the_fix(tmp_path: Path, servi
     sent: list[Any] = []
     spec = RunSpec(resolved_case(), load_agent_file(str(path), ENVIRON), opened)
     permits.report_outage(SimpleNamespace(send=sent.append), spec, result)  # type: ignore[arg-type]
-    breaker = CircuitBreaker(limit=2)
+    breaker = CircuitBreaker()
     for _ in range(2):
-        breaker.record_failure(sent[0].key, sent[0].kind, sent[0].message, sent[0].subject)
+        breaker.record_failure(sent[0].key, sent[0].kind, sent[0].message, sent[0].subject, limit=2)
     (reason,) = breaker.open.values()
     assert reason.startswith("the service of the agent failed 2 times in a row in the same way, with no success in")
     assert reason.endswith("start the service, or correct the URL in the file of the agent")

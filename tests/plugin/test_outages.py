@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from tests.e2e.opinions import judge
 from tests.loopback import Fault, Request, by_role, conforming
 from tests.loopback.fixtures import Loopback
-from tests.loopback.records import Answer
+from tests.loopback.records import Answer, Reply
 from tests.plugin.conftest import Project, in_one_process_and_first_with_workers
 
 CASES = 18
@@ -120,6 +122,54 @@ def test_failures_between_successes_do_not_add_up(alone: Project, loopback: Loop
     result = alone.run(agent(loopback(script).url), *PASSING)
     assert "not run" not in result.stdout.str()
     assert len(alone.runs()) == CASES + 2
+
+
+def test_an_emulator_without_any_valid_reply_stops_the_session_until_a_resume(
+    many: Project, loopback: Loopback
+) -> None:
+    is_mute = [True]
+    for path in (many.path / "cases").glob("*.toolemu.yaml"):  # without pins, the emulator is asked
+        path.write_text(re.sub(r"pins:\n(  - .*\n)+", "", path.read_text()))
+
+    answering = conforming()
+
+    def emulate(request: Request) -> Any:
+        return Reply("I cannot.") if is_mute else answering(request)
+
+    url = loopback(by_role(agent=conforming(calls=2), emulator=emulate, evaluator=judge)).url
+    limits = ("-otoolemu_same_failures=4", "--toolemu-concurrency=1")
+    result = many.run(agent(url), *PASSING[:2], *limits)
+    assert {run.outcome for run in many.runs()} == {"inconclusive"}
+    assert len(many.runs()) <= 6, "four, and those in flight"
+    result.stdout.fnmatch_lines(
+        [
+            "openai:gpt-4o: * of 18 not run: this agent with its emulator and judges failed 4 times in a row in the same "
+            "way, with no success in between, so no more cases that need it are started: * "
+            "(toolemu_same_failures: 4)*"
+        ]
+    )
+    is_mute.clear()
+    again = many.run(agent(url), *PASSING[:2], *limits, "--toolemu-resume", "-otoolemu_resume_again=inconclusive")
+    again.assert_outcomes(passed=CASES)
+
+
+ONCE = """
+verdicts = []
+
+def act(task, toolbox):
+    if not verdicts:
+        verdicts.append(1)
+        return "Done."
+    raise KeyError("desk")
+"""
+
+
+def test_after_one_verdict_runs_that_fail_alike_do_not_stop_the_session(many: Project) -> None:
+    many.write("mine.py", ONCE)
+    args = ("--toolemu-agent=mine:act", "-otoolemu_same_failures=4", "--toolemu-concurrency=1", *PASSING[:2])
+    assert "not run" not in many.run(*args).stdout.str()
+    many.write("mine.py", ONCE.replace("[]", "[1]"))
+    many.run(*args).stdout.fnmatch_lines(["mine:act: * of 18 not run: *KeyError: 'desk' (toolemu_same_failures: 4)"])
 
 
 OWN = """

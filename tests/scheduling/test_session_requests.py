@@ -129,6 +129,19 @@ def test_a_success_or_a_failure_of_another_kind_restarts_the_count() -> None:
     assert workers.coordinator.requests.breaker.open == {}
 
 
+def test_runs_without_a_verdict_have_a_limit_of_their_own_that_ends_with_the_first_verdict() -> None:
+    workers = Workers()
+    workers.join("a")
+    failed, proven = (ProviderFailed(key, "KeyError", "desk", "this agent", LIMIT + 2) for key in ("one", "other"))
+    workers.send("a", ProviderSucceeded("other", for_good=True))
+    for _ in range(LIMIT + 1):
+        assert workers.send("a", failed) == workers.send("a", proven) == []
+    (order,) = workers.send("a", failed)
+    assert isinstance(order.message, ProviderClosed)
+    assert order.message.reason.startswith(f"this agent failed {LIMIT + 2} times in a row in the same way")
+    assert workers.send("a", proven) == []
+
+
 def test_once_records_cannot_be_written_permits_are_refused_and_all_workers_are_informed() -> None:
     workers = Workers()
     workers.join("a", "b")

@@ -152,7 +152,9 @@ def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Seque
     if calibration.cascade is not None:
         yield from _cascade_lines(calibration.cascade)
     yield from _missing(calibration)
-    for opinion in _furthest(opinions):
+    first = [opinion for opinion in opinions if opinion.repeat == 1 and opinion.score is not None]
+    # The answers that are off by at least two points.
+    for opinion in sorted((o for o in first if _error(o) > 1), key=lambda o: (-_error(o), o.subject))[:_MAX_RUNS]:
         reason = " ".join(opinion.reason.split())[:_MAX_REASON]
         yield visible(
             f"  largest error: {opinion.subject}: label {opinion.label}, score {opinion.score}: {reason} {opinion.path}"
@@ -179,12 +181,6 @@ def _missing(calibration: JudgeCalibration) -> Iterator[str]:
         )
     for problem, count in calibration.missing.items():
         yield visible(f"  {count} without a verdict: {problem}")
-
-
-def _furthest(opinions: Sequence[Opinion]) -> list[Opinion]:
-    """Return the first answers that are off by at least two points, the furthest first."""
-    first = [opinion for opinion in opinions if opinion.repeat == 1 and opinion.score is not None]
-    return sorted((o for o in first if _error(o) > 1), key=lambda o: (-_error(o), o.subject))[:_MAX_RUNS]
 
 
 def _error(opinion: Opinion) -> int:

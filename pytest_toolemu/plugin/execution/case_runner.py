@@ -265,6 +265,7 @@ class CaseRunner:
         permits.check_outages(self.scheduler, spec)
         run = await self._run_now(spec, nodeid)
         permits.report_outage(self.scheduler, spec, run)
+        permits.report_ending(self.scheduler, spec, run, self.session.settings.same_failures)
         if run.agent_warning and NO_CALLS not in run.agent_warning:  # the summary counts these
             self.scheduler.send(NoticePosted(f"{agent_name(run.identity)}: {run.agent_warning}"))
         return run

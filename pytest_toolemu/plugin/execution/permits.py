@@ -67,7 +67,8 @@ def check_outages(scheduler: WorkerScheduler, spec: RunSpec) -> None:
     """Raise NotRunError if the session sends no more requests, or has given up a provider that this case needs."""
     if reason := scheduler.permits.halted:
         raise NotRunError(reason)
-    for key in _provider_keys(spec):
+    keys = (key for part in (spec.agent, spec.emulator, *spec.evaluators) for key in _rate_limit_keys(part))
+    for key in (_agent_key(spec), _runs_key(spec), *keys):
         if key in scheduler.permits.closed:
             raise NotRunError(scheduler.permits.closed[key])
 
@@ -83,6 +84,17 @@ def report_outage(scheduler: WorkerScheduler, spec: RunSpec, run: Run) -> None:
         scheduler.send(ProviderFailed(key, outage_kind(error), f"{error.type}: {error.message}", subject))
     elif run.stop != "error":
         scheduler.send(ProviderSucceeded(key))
+
+
+def report_ending(scheduler: WorkerScheduler, spec: RunSpec, run: Run, limit: int) -> None:
+    """Report whether a run has a verdict: if none of the first ones has, in the same way, no more are started."""
+    if run.outcome not in ("broken", "inconclusive"):
+        scheduler.send(ProviderSucceeded(_runs_key(spec), for_good=True))
+        return
+    kind = outage_kind(run.error) if run.error else f"{run.outcome} {'judge' if run.verdicts else run.stop}"
+    message = f"{run.reasons[0]} (toolemu_same_failures: {limit})"
+    subject = "this agent with its emulator and judges"
+    scheduler.send(ProviderFailed(_runs_key(spec), kind, message, subject, limit))
 
 
 def stop_writing(
@@ -104,10 +116,8 @@ def stop_writing(
     return failure
 
 
-def _provider_keys(spec: RunSpec) -> Iterator[str]:
-    yield _agent_key(spec)
-    for component in (spec.agent, spec.emulator, *spec.evaluators):
-        yield from _rate_limit_keys(component)
+def _runs_key(spec: RunSpec) -> str:
+    return f"runs of {component_name(spec.identity.agent)}"
 
 
 def _agent_key(spec: RunSpec) -> str:
