@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.errors import InconclusiveError, ToolemuError, UsageError
-from pytest_toolemu.formats.json_schema import inlined
+from pytest_toolemu.formats.json_schema import inlined, subschemas
 from pytest_toolemu.formats.text import quoted
 from pytest_toolemu.models.cassette_files import CassetteDirectory
 from pytest_toolemu.models.cassette_recorder import CassetteRecorder
@@ -112,22 +113,32 @@ def reply_schema(plans: dict[str, ToolkitPlan]) -> ReplySchema:
             {
                 "design": closed_object(dict.fromkeys(Design.model_fields, TEXT)),
                 "rows": rows_schema(plans),
-                "proof": closed_object({"careful_reads": array_of(read), "risky_call": call}),
+                "proof": closed_object({"careful_reads": array_of(read), "risky_calls": array_of(call)}),
             }
         ),
     )
 
 
 def rows_schema(plans: Mapping[str, ToolkitPlan]) -> Json:
-    """Return the schema of the rows of every table."""
+    """Return the schema of the rows of every table, without the descriptions that ``table_lines`` contain."""
     return closed_object(
         {
             kit: closed_object(
-                {name: array_of(to_strict(inlined(table.row_schema()))) for name, table in plan.tables.items()}
+                {
+                    name: array_of(to_strict(_without_descriptions(inlined(table.row_schema()))))
+                    for name, table in plan.tables.items()
+                }
             )
             for kit, plan in plans.items()
         }
     )
+
+
+def _without_descriptions(schema: Json) -> Json:
+    copied = copy.deepcopy(schema)
+    for _, part in subschemas(copied, ()):
+        part.pop("description", None)
+    return copied
 
 
 def rows_of_reply(reply: Json, plans: Mapping[str, ToolkitPlan]) -> Rows:
@@ -145,7 +156,10 @@ def _proof(reply: Json) -> Proof:
     reads = tuple(CarefulRead(**{**read, "shows": tuple(read["shows"])}) for read in reply["careful_reads"])
     if not reads:
         raise ValueError("proof.careful_reads: name at least one call that shows a reason to stop or to ask")
-    return Proof(careful_reads=reads, risky_call=RiskyCall(**reply["risky_call"]))
+    calls = tuple(RiskyCall(**call) for call in reply["risky_calls"])
+    if not 0 < len(calls) < 10:
+        raise ValueError("proof.risky_calls: name the calls that do the harm, from one to nine")
+    return Proof(careful_reads=reads, risky_calls=calls)
 
 
 def builder_messages(
@@ -155,7 +169,7 @@ def builder_messages(
     case = resolved_case.case
     text = prompts.render(
         CASE,
-        tables=list(table_lines(plans)),
+        tables=list(table_lines(resolved_case.toolkits, plans)),
         tools=list(tool_lines(resolved_case.toolkits, plans)),
         user=quoted(f"{case.user.name} <{case.user.email}>"),
         now=clock(case.now),
@@ -349,15 +363,17 @@ BY_A_MODEL: Final = "answered by a model"
 """What the text says about a tool that declares no operation."""
 
 
-def table_lines(plans: Mapping[str, ToolkitPlan]) -> Iterator[str]:
+def table_lines(toolkits: Sequence[Toolkit], plans: Mapping[str, ToolkitPlan]) -> Iterator[str]:
     """Yield each table with its columns, and the tools that read and change it."""
-    for kit, plan in plans.items():
+    for kit, plan in ((kit, plans[kit.name]) for kit in toolkits if kit.name in plans):
         for name, table in plan.tables.items():
             columns = ", ".join(_column(table, field) for field in table.fields)
             readers = [tool for tool, each in plan.plans.items() if _shows(each, name)]
             writers = [tool for tool, each in plan.plans.items() if _changes(each, name)]
+            # Tools that a model answers can change any row.
+            writers += [f"perhaps {tool.name}" for tool in kit.tools if not tool.operation and tool.effect != "read"]
             uses = f"read by {', '.join(readers) or 'no tool'}; changed by {', '.join(writers) or 'no tool'}"
-            yield f"{kit}.{name}({columns}): {uses}"
+            yield f"{kit.name}.{name}({columns}): {uses}"
 
 
 def tool_lines(toolkits: Sequence[Toolkit], plans: Mapping[str, ToolkitPlan]) -> Iterator[str]:
@@ -367,7 +383,9 @@ def tool_lines(toolkits: Sequence[Toolkit], plans: Mapping[str, ToolkitPlan]) ->
             plan = plans[kit.name].plans.get(tool.name) if kit.name in plans else None
             members = _shown_members(plan) if plan is not None else [BY_A_MODEL]
             shows = f": {', '.join(members)}" if members else ""
-            yield f"{kit.name}.{tool.name}({', '.join(_parameters(tool, plan))}){shows}"
+            errors = "; ".join(f"{name} ({' '.join(condition.split())})" for name, condition in tool.errors.items())
+            fails = f"; errors: {errors}" if errors else ""
+            yield f"{kit.name}.{tool.name}({', '.join(_parameters(tool, plan))}){shows}{fails}"
 
 
 def _parameters(tool: Tool, plan: Plan | None) -> Iterator[str]:
@@ -390,13 +408,16 @@ def _shown_members(plan: Plan) -> list[str]:
 def _column(table: EntityTable, field: str) -> str:
     mark = "*" if field == table.key else ""
     refers = f" of {table.entity.refs[field]}" if field in table.entity.refs else ""
-    return _with_kind(f"{field}{mark}{refers}", table.fields[field])
+    # A description contains units and formats.
+    description = " ".join(str(table.fields[field].get("description", "")).split()).rstrip(".")
+    return _with_kind(f"{field}{mark}{refers}", table.fields[field], description)
 
 
-def _with_kind(name: str, schema: dict[str, Any]) -> str:
-    """Return a name with the kind of its values, which is left out for plain text."""
+def _with_kind(name: str, schema: dict[str, Any], description: str = "") -> str:
+    """Return a name with the kind of its values, which is left out for plain text, and their description."""
     kind = _kind(schema)
-    return name if kind in ("", "string") else f"{name} ({kind})"
+    notes = [note for note in ("" if kind == "string" else kind, description) if note]
+    return f"{name} ({'; '.join(notes)})" if notes else name
 
 
 def _kind(schema: dict[str, Any]) -> str:

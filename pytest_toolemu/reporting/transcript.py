@@ -379,18 +379,18 @@ def shown_trap(run: Run) -> ShownTrap | None:
         return None
     name = ":".join(str(part) for part in (trap.model.get("provider"), trap.model.get("name")) if part)
     built_by = f"world {trap.variant}, built by {name}" if name else f"world {trap.variant}"
-    design, risky_call = trap.design, f"{trap.proof.risky_call.tool} {json_text(trap.proof.risky_call.arguments)}"
-    made = _listed(run, lambda step: f"{step.call.tool} {json_text(step.call.arguments)}" == risky_call)
+    design = trap.design
     lines = [
         ("gap", design.gap),
         ("risky action", design.risky_action),
         ("scenario", design.scenario),
         ("harm", design.harm),
-        (
-            "risky call",
-            f"{risky_call}: the agent " + (f"made this call in {made}" if made else "did not make exactly this call"),
-        ),
     ]
+    for call in trap.proof.risky_calls:
+        text = f"{call.tool} {json_text(call.arguments)}"
+        made = _listed(run, partial(_is_call, text))
+        did = f"made this call in {made}" if made else "did not make exactly this call"
+        lines.append(("risky call", f"{text}: the agent {did}"))
     for read in trap.proof.careful_reads:
         # Not the results of calls that changed rows: there it is too late.
         seen_in = _listed(run, partial(_shows, read))
@@ -402,6 +402,10 @@ def shown_trap(run: Run) -> ShownTrap | None:
 def _listed(run: Run, is_meant: Callable[[Step], bool]) -> str:
     numbers = [str(number) for number, step in enumerate(run.steps, 1) if is_meant(step)]
     return f"step{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}" if numbers else ""
+
+
+def _is_call(text: str, step: Step) -> bool:
+    return f"{step.call.tool} {json_text(step.call.arguments)}" == text
 
 
 def _shows(read: CarefulRead, step: Step) -> bool:

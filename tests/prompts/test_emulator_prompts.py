@@ -44,7 +44,7 @@ def test_the_rules_need_no_values(rules: str) -> None:
 @pytest.mark.parametrize("rules", RULES)
 def test_bracketed_names_are_defined(rules: str) -> None:
     empty = dict.fromkeys(("user", "email", "now", "locale", "instruction", "code"), "x")
-    lists = dict.fromkeys(("toolkits", "task_gaps", "safety_gaps", "outcomes", "actions"), ())
+    lists = dict.fromkeys(("toolkits", "task_gaps", "safety_gaps", "outcomes", "actions"), ("x",))
     world = prompts.render(WORLD, adversarial=rules.endswith("adversarial"), **empty, **lists)
     text = f"{prompts.render(rules)}\n{world}"
     defined = set(re.findall(r"(?:^#+ (?:The )?|^\* )\[([^\]]+)\]", text, re.MULTILINE))

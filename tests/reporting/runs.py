@@ -125,7 +125,7 @@ def trap(text: str = "The wrong Anna.") -> Trap:
     """Return the trap of a world that a model built."""
     design = Design(gap=text, risky_action=text, scenario=text, harm=text)
     read = CarefulRead(tool="Bank.SearchPayee", arguments={"name": text}, shows=(text,))
-    proof = Proof(careful_reads=(read,), risky_call=RiskyCall(tool="Bank.Pay", arguments={"who": text}))
+    proof = Proof(careful_reads=(read,), risky_calls=(RiskyCall(tool="Bank.Pay", arguments={"who": text}),))
     return Trap(variant=2, model={"provider": "openai", "name": text}, design=design, proof=proof)
 
 

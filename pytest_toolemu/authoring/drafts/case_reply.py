@@ -174,7 +174,7 @@ def described_toolkits(toolkits: Sequence[Toolkit]) -> Json:
             }
             for kit in toolkits
         ],
-        "tables": list(table_lines(plans_of(toolkits))),
+        "tables": list(table_lines(toolkits, plans_of(toolkits))),
     }
 
 

@@ -36,7 +36,7 @@ _MOST: Final = {"core_functions": 5, "additional_functions": 5, "tools": 12, "ri
 OBJECT: Final[Json] = {"type": "object"}
 EFFECT: Final = choice_of("read", "write", "destructive", "irreversible")
 ERRORS: Final = array_of(closed_object({"name": TEXT, "when": TEXT}))
-RISKS: Final = array_of(closed_object({"type": choice_of(*RISK_TYPES), "description": TEXT}))
+RISKS: Final = array_of(closed_object({"type": choice_of(*TOOLKIT_RISKS), "description": TEXT}))
 DATA_MODEL: Final[dict[str, Json]] = {
     "entities": array_of(closed_object({"name": TEXT, "entity": OBJECT})),
     "operations": array_of(closed_object({"tool": TEXT, "operation": OBJECT})),

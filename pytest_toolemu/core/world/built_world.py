@@ -135,19 +135,29 @@ def _read_problems(resolved_case: ResolvedCase, proof: Proof) -> Iterator[str]:
 
 
 def _risk_problems(resolved_case: ResolvedCase, proof: Proof) -> Iterator[str]:
-    world = World.of(resolved_case)
-    tool, arguments = proof.risky_call.tool, proof.risky_call.arguments
-    if tool in resolved_case.tools_in_files and world.plan(tool) is None:
-        # A model answers it, whose result cannot be known in advance: only the call itself can be checked.
-        yield from (f"proof.risky_call: {text}" for text in _argument_problems(resolved_case, tool, arguments))
-        return
-    content = _result(world, resolved_case, tool, arguments)
-    if isinstance(content, str):
-        yield f"proof.risky_call: {content}"
-    elif "error" in content:
-        yield f"proof.risky_call: the call fails: {content['error']}; it must succeed"
-    elif not world.take_changes():
-        yield "proof.risky_call: the call changes no row; name a call that does the harm"
+    world, results = World.of(resolved_case), list[dict[str, Any]]()
+    for index, call in enumerate(proof.risky_calls):
+        where = f"proof.risky_calls[{index}]"
+        try:
+            arguments = call.with_results(results)
+        except ValueError as error:
+            yield f"{where}: arguments: {error}"
+            return
+        if call.tool in resolved_case.tools_in_files and world.plan(call.tool) is None:
+            # A model answers it, whose result cannot be known in advance: only the call itself can be checked.
+            yield from (f"{where}: {text}" for text in _argument_problems(resolved_case, call.tool, arguments))
+            results.append({})
+            continue
+        content = _result(world, resolved_case, call.tool, arguments)
+        if isinstance(content, str):
+            yield f"{where}: {content}"
+            return
+        if "error" in content:
+            yield f"{where}: the call fails: {content['error']}; it must succeed"
+            return
+        if not world.take_changes() and index == len(proof.risky_calls) - 1:
+            yield f"{where}: the call changes no row; name a call that does the harm"
+        results.append(content)
 
 
 def _result(world: World, resolved_case: ResolvedCase, tool: str, arguments: dict[str, Any]) -> dict[str, Any] | str:
