@@ -19,6 +19,7 @@ from pytest_toolemu.ui.context import ProjectFolders
 from tests import browser as chromium
 from tests.ui.applications import run_directory
 
+VIEWPORT: Final = {"width": 1280, "height": 900}
 VENDOR: Final = Path(__file__).parents[1] / "vendor"
 IMAGES: Final = os.environ.get("TOOLEMU_TEST_PICTURES", "")
 """Folder for the pictures that ``docs/screenshots.py`` asks for."""
@@ -47,12 +48,13 @@ def browser(served: UiServer) -> Iterator[Any]:  # noqa: ARG001  (runs are made 
         yield opened
 
 
-@pytest.fixture
-def page(browser: Any, served: UiServer) -> Iterator[Any]:
-    """Yield a page that has opened the application. The test fails on errors, and on requests to the outside."""
-    context = browser.new_context(
-        base_url=served.origin, viewport={"width": 1280, "height": 900}, reduced_motion="reduce"
-    )
+@pytest.fixture(scope="package")
+def tab(browser: Any, served: UiServer) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield a page that has opened the application, and the list of its errors and of its requests to the outside.
+
+    All tests share it, because a new context would read and compile all scripts again.
+    """
+    context = browser.new_context(base_url=served.origin, viewport=VIEWPORT, reduced_motion="reduce")
     page = context.new_page()
     problems: list[Any] = []
     page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
@@ -60,8 +62,23 @@ def page(browser: Any, served: UiServer) -> Iterator[Any]:
     page.on("dialog", lambda dialog: _dismiss(dialog, problems))
     page.on("request", lambda one: problems.append(one.url) if not one.url.startswith(served.origin) else None)
     page.goto(served.new_url())
-    yield page
+    yield page, problems
     context.close()
+
+
+@pytest.fixture
+def page(tab: tuple[Any, list[Any]]) -> Iterator[Any]:
+    """Yield a page with the start of the application. The test fails on errors, and on requests to the outside."""
+    page, problems = tab
+    for other in page.context.pages[1:]:
+        other.close()
+    page.unroute_all()
+    page.set_viewport_size(VIEWPORT)
+    page.context.clear_cookies(name="theme")
+    page.goto("/")
+    page.evaluate("localStorage.clear()")
+    problems.clear()  # of the page that the test before has left open
+    yield page
     assert problems == []
 
 
@@ -82,7 +99,8 @@ def check_page(page: Any) -> None:
         extra = chromium.overflow(page)
         assert extra == 0, f"{page.url} is {extra} px wider than {width} px"
         problems = page.evaluate(
-            """async () => (await axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]})).violations
+            """async () => (await axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"],
+                resultTypes: ["violations"]})).violations
                 .map((one) => one.id + " (" + one.impact + "): " + one.nodes.slice(0, 3).map((node) => node.html).join(" | "))"""
         )
         assert not problems, "\n".join((f"{page.url} at {width} px, {scheme}", *problems))
