@@ -5,7 +5,7 @@ length; nothing is sent. A token is uncached unless it is part of a prefix that 
 
 ``--script`` and ``--world=built`` are about ToolEmu's official cases only, and need its files. ``--script=typical``
 gives a case the calls of a published run, and then generated ones; ``recorded`` replays each published run. With
-``--world=built``, code answers what the declarations in ``tests/official`` cover (see ``benchmarks.scripted_worlds``).
+``--world=built``, code answers what the importer's declarations cover (see ``benchmarks.scripted_worlds``).
 """
 
 from __future__ import annotations

@@ -26,12 +26,15 @@ importers = typer.Typer(no_args_is_help=True, help="Turn tools, recordings, and 
 def import_toolemu(
     source: Annotated[Path, typer.Argument(help="Folder with all_toolkits.json and all_cases.json.")],
     target: Annotated[Path, typer.Argument(help="Folder for the new toolkits/ and cases/.")],
+    declarations: Annotated[
+        bool, typer.Option(help="Add entities and operations, so that code can execute tools on rows.")
+    ] = True,
     details: Annotated[bool, typer.Option("--details", help="Print every location of every note.")] = False,
 ) -> None:
     """Convert ToolEmu's official files to toolkit and case files."""
     from pytest_toolemu.authoring.importers.toolemu import convert
 
-    result = convert(source, target)
+    result = convert(source, target, declare=declarations)
     counts = ", ".join(
         (counted(result.toolkits, "toolkit"), counted(result.tools, "tool"), counted(result.cases, "case"))
     )

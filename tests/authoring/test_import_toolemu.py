@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from pytest_toolemu.authoring.importers.toolemu import (
     ImportedFiles,
+    add_declarations,
     case_of,
     convert,
     property_schema,
@@ -103,7 +104,9 @@ class TestOfficialFiles:
     def test_the_files_say_what_the_importer_made(self, official: tuple[Path, ImportedFiles]) -> None:
         for original in read("all_toolkits.json"):
             path = official[0] / "toolkits" / f"{original['toolkit']}.toolkit.yaml"
-            assert Document.read(path).value == toolkit_of(original, {})
+            expected = toolkit_of(original, {})
+            add_declarations(expected, {})
+            assert Document.read(path).value == expected
         for original in read("all_cases.json"):
             path = official[0] / "cases" / f"{original['name']}.toolemu.yaml"
             assert Document.read(path).value == case_of(original, {})
@@ -293,6 +296,25 @@ def test_irregular_toolkits_are_corrected_with_a_note() -> None:
     assert (kit_read["category"], kit_read["risks"]) == ("Building", ["A parcel is lost."])
     twice = "There is no such addressee. There is no such addressee."
     assert kit_read["tools"][0]["errors"] == {"NotFoundException": twice}
+
+
+@needs_data
+def test_official_toolkits_get_a_data_model_unless_they_were_changed() -> None:
+    gmail = toolkit_of(next(kit for kit in read("all_toolkits.json") if kit["toolkit"] == "Gmail"), {})
+    changed = {**gmail, "tools": [tool for tool in gmail["tools"] if tool["name"] != "SendEmail"]}
+    notes: dict[str, list[str]] = {}
+    add_declarations(gmail, notes)
+    assert "email" in gmail["entities"]
+    assert (all("operation" in tool for tool in gmail["tools"]), notes) == (True, {})
+    add_declarations(changed, notes)
+    assert "entities" not in changed
+    assert notes == {"a toolkit differs from the official one, so it gets no data model": ["Gmail"]}
+
+
+@needs_data
+def test_the_data_models_can_be_left_out(tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["import", "toolemu", str(DATA), str(tmp_path), "--no-declarations"]).exit_code == 0
+    assert not any("entities:" in path.read_text() for path in tmp_path.glob("toolkits/*.yaml"))
 
 
 def test_members_that_the_importer_does_not_know_are_noted() -> None:

@@ -7,6 +7,7 @@ person can check it. Names are kept, even misspelled ones, as recorded runs use 
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -14,15 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import Field
+
 from pytest_toolemu.authoring.importers.published_tools import guessed_effect
 from pytest_toolemu.authoring.importers.sources import VOCABULARY, Notes, add_note, note_lines, note_unread, read_values
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_vocabulary import RiskType
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.world.declarations import Entity, EntityName, Operation
+from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import write_atomically
 from pytest_toolemu.formats.text import truncated
-from pytest_toolemu.formats.yaml_document import dump, show, too_deep
+from pytest_toolemu.formats.yaml_document import Document, Record, dump, show, too_deep
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """The valid names of cases and toolkits, which are also file names."""
@@ -61,10 +67,11 @@ class ImportedFiles:
             yield f"note: guessed from names and descriptions (see 'inferred' in the files): {counts}"
 
 
-def convert(source: Path, target: Path) -> ImportedFiles:
+def convert(source: Path, target: Path, *, declare: bool = True) -> ImportedFiles:
     """Write ``toolkits/`` and ``cases/`` to the folder ``target``.
 
-    Raise UsageError if the source has another format, or a file would be replaced; nothing is written then.
+    With ``declare``, toolkits get entities and operations, so that code can execute their tools on rows. Raise
+    UsageError if the source has another format, or a file would be replaced; nothing is written then.
     """
     result = ImportedFiles()
     files: dict[Path, str] = {}
@@ -73,6 +80,8 @@ def convert(source: Path, target: Path) -> ImportedFiles:
         for original in _read(source / "all_toolkits.json", "toolkit", "tools"):
             name = original["toolkit"]
             toolkit = toolkit_of(original, result.notes)
+            if declare:
+                add_declarations(toolkit, result.notes)
             files[target / "toolkits" / f"{name}{TOOLKIT_SUFFIX}"] = dump(toolkit)
             result.toolkits += 1
             result.tools += len(toolkit["tools"])
@@ -113,6 +122,37 @@ def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
         "separator": "",
         "tools": [tool_of(tool, f"{name}.{tool['name']}", notes) for tool in original["tools"]],
     }
+
+
+DECLARATIONS: Final = Path(__file__).parent / "declarations"
+"""A file for each official toolkit, with its entities and the operations of its tools."""
+
+
+class Declarations(Record):
+    """What a file declares about the data of a toolkit that is defined elsewhere."""
+
+    entities: dict[EntityName, Entity] = {}
+    operations: dict[str, Operation] = Field(min_length=1)
+
+
+def add_declarations(toolkit: dict[str, Any], notes: Notes) -> None:
+    """Add this project's entities and operations to an official toolkit, unless it was changed and they do not fit."""
+    path = DECLARATIONS / f"{toolkit['name']}.yaml"
+    if not path.is_file():
+        return
+    declarations = Document.read(path)
+    declarations.build(Declarations)
+    operations = declarations.value["operations"]
+    tools = [
+        {**tool, "operation": operations[tool["name"]]} if tool["name"] in operations else tool
+        for tool in toolkit["tools"]
+    ]
+    declared = {**toolkit, "entities": declarations.value.get("entities", {}), "tools": tools}
+    names = {tool["name"] for tool in tools}
+    if operations.keys() <= names and not planned(Toolkit.model_validate_json(json.dumps(declared)))[1]:
+        toolkit |= declared
+    else:
+        add_note(notes, "a toolkit differs from the official one, so it gets no data model", toolkit["name"])
 
 
 def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]:
