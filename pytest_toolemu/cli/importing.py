@@ -1,4 +1,4 @@
-"""``toolemu import``: turn recordings and files of other projects into toolkits, cases, and runs."""
+"""``toolemu import`` and ``export``: read recordings and files of other projects, and write runs in their formats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pytest_toolemu.cli.common import out
+from pytest_toolemu.cli.common import Session, note_superseded, out
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import counted, visible
 
@@ -67,7 +67,7 @@ def import_trajectories(
 
 @importers.command("trace")
 def import_trace(
-    file: Annotated[Path, typer.Argument(help="Spans, exports of LangSmith or Langfuse, requests, or messages.")],
+    file: Annotated[Path, typer.Argument(help="Spans, trajectories, logs, requests, or messages.")],
     target: Annotated[Path, typer.Argument(help="Folder for the new toolkits/ and cases/.")] = Path(),
     *,
     case_id: Annotated[str, typer.Option("--id", help="ID of the case; default: the name of the file.")] = "",
@@ -226,6 +226,24 @@ def _read(kind: Kind, source: list[str], header: Sequence[str], env: Sequence[st
             return function_tools.read_python_tools(source[0])
         case "capture":
             return request_capture.capture_tools(source, timeout, env)
+
+
+def export(
+    session: Session,
+    into: Annotated[
+        Literal["atif", "inspect"],
+        typer.Option("--format", help="atif: trajectories in ATIF, one file per run; inspect: logs of Inspect AI."),
+    ],
+    to: Annotated[Path | None, typer.Option(help="Folder for the files; default: a folder of the session.")] = None,
+) -> None:
+    """Write the runs of a session in a format that other projects read."""
+    from pytest_toolemu.reporting.exchange_formats import export_runs
+
+    note_superseded([session])
+    folder, count = export_runs(session, into, to)
+    _print(f"{folder}: {counted(count, 'run')}")
+    if into == "inspect":
+        _print(f"Next: inspect view --log-dir {folder}")
 
 
 def _print(*lines: str) -> None:

@@ -60,6 +60,7 @@ COMMANDS: dict[str, Any] = {
     "review": {},
     "import": {"tools": {}, "toolemu": {}, "trajectories": {}, "trace": {}},
     "baseline": {},
+    "export": {},
 }
 
 

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+import sys
 import zlib
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,14 @@ import yaml
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import read_regular
+
+if sys.version_info >= (3, 14):
+    import zipfile
+
+    from compression import zstd
+else:  # the standard library of earlier versions does not read the compression that Inspect AI uses
+    from backports import zstd
+    from backports.zstd import zipfile
 
 Notes = dict[str, list[str]]
 """The locations of each kind of change."""
@@ -72,14 +81,31 @@ MAX_BYTES: Final = 100_000_000
 
 
 def read_values(path: Path, expected: str) -> list[Any]:
-    """Return the JSON values in a file. Raise UsageError if it is missing, too large, or not valid."""
-    text = read_file(path, expected)
+    """Return the JSON values in a file, or in the samples of a log of Inspect AI (``.eval``).
+
+    Raise UsageError if it is missing, too large, or not valid.
+    """
+    texts = read_samples(path, expected) if path.suffix == ".eval" else [read_file(path, expected)]
     try:
-        return list(load_values(text))
+        return [value for text in texts for value in load_values(text)]
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}: is not JSON: {error.msg}; this command reads {expected}") from None
     except RecursionError:
         raise UsageError(f"{path}: is nested too deeply; this command reads {expected}") from None
+
+
+def read_samples(path: Path, expected: str) -> list[str]:
+    """Return the samples in a log of Inspect AI, which is a ZIP archive. Raise UsageError if it is not readable."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(read_content(path, expected))) as archive:
+            names = sorted(name for name in set(archive.namelist()) if name.startswith("samples/"))
+            sizes = {name: archive.getinfo(name).file_size for name in names}
+            if sum(sizes.values()) > MAX_BYTES:
+                raise UsageError(f"{path}: contains samples of more than {MAX_BYTES:,} bytes; split the log")
+            # Without its size, a member is decompressed as a whole, however large it is.
+            return [archive.open(name).read(size).decode() for name, size in sizes.items()]
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, zlib.error, RuntimeError, zstd.ZstdError) as error:
+        raise UsageError(f"{path}: is not a log of Inspect AI: {error}; this command reads {expected}") from None
 
 
 def read_file(path: Path, expected: str) -> str:

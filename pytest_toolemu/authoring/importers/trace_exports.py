@@ -1,10 +1,15 @@
-"""Translates exports of LangSmith, Langfuse, and OpenInference to attributes of OpenTelemetry's GenAI conventions."""
+"""Translates exports of other projects.
+
+Those of LangSmith, Langfuse, and OpenInference become attributes of OpenTelemetry's GenAI conventions; trajectories in
+ATIF and logs of Inspect AI become requests to OpenAI.
+"""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.sources import objects, parsed
@@ -25,6 +30,7 @@ _ROLES: Final = {
 # Members that contain messages, of requests and of replies.
 _CONTAINERS: Final = ("messages", "message", "generations", "choices", "input", "output")
 _MAX_PARTS: Final = 12
+_ATTACHMENT: Final = "attachment://"
 
 
 def exported_steps(entry: Json, trace: str = "") -> Iterator[tuple[str, str, Json]]:
@@ -66,9 +72,60 @@ def is_conversation(value: Any) -> bool:
     return bool(objects(value)) and all(isinstance(each, dict) and _is_message(each) for each in value)
 
 
-def conversation_entry(value: Any) -> Any:
-    """Return a bare list of messages as a request; any other value as it is."""
-    return {"messages": messages(value, "user")} if is_conversation(value) else value
+def conversation_entries(value: Any) -> list[Any]:
+    """Return the conversations in a list of messages, a trajectory in ATIF, or a log of Inspect AI, as requests.
+
+    Return any other value as the only entry.
+    """
+    if is_conversation(value):
+        return [{"messages": messages(value, "user")}]
+    if not isinstance(value, dict):
+        return [value]
+    if str(value.get("schema_version")).startswith("ATIF-"):
+        return [_atif_request(each) for each in (value, *objects(value.get("subagent_trajectories")))]
+    samples = objects(value.get("samples")) if "eval" in value else [value] if "epoch" in value else []
+    # The messages are converted recursively.
+    return [sample if too_deep(sample) else _inspect_request(sample) for sample in samples] or [value]
+
+
+def _atif_request(trajectory: Json) -> Json:
+    said: list[Json] = []
+    for step in objects(trajectory.get("steps")):
+        role = "assistant" if step.get("source") == "agent" else step.get("source")
+        calls = [
+            _function(call, "tool_call_id", "function_name", _member(call, "extra", "unreadable_arguments"))
+            for call in objects(step.get("tool_calls"))
+        ]
+        said.append({"role": role, "content": step.get("message"), "tool_calls": calls})
+        for result in objects(_member(step, "observation", "results")):
+            call_id = result.get("source_call_id") or (calls[0]["id"] if len(calls) == 1 else None)
+            status = "error" if _member(result, "extra", "is_error") else None
+            said.append({"role": "tool", "tool_call_id": call_id, "content": result.get("content"), "status": status})
+    return {"messages": said, "tools": _member(trajectory, "agent", "tool_definitions")}
+
+
+def _inspect_request(sample: Json) -> Json:
+    attachments = sample.get("attachments")
+    whole = partial(_with_attachments, attachments if isinstance(attachments, dict) else {})
+    said: list[Json] = []
+    for message in objects(whole(sample.get("messages"))):
+        calls = objects(message.get("tool_calls"))
+        functions = [_function(call, "id", "function", call.get("parse_error")) for call in calls]
+        error = _member(message, "error", "message")
+        content, status = message.get("content") or error, "error" if error else None
+        said.append({**message, "content": content, "tool_calls": functions, "status": status})
+    events = objects(sample.get("events"))
+    tools = {str(tool.get("name")): tool for event in events for tool in objects(event.get("tools"))}
+    return {"messages": said, "tools": objects(_member(sample, "metadata", "tools")) or whole([*tools.values()])}
+
+
+def _with_attachments(attachments: Json, value: Any) -> Any:
+    """Return a value with its long texts, which Inspect AI stores once for each sample."""
+    if isinstance(value, str) and value.startswith(_ATTACHMENT):
+        return attachments.get(value.removeprefix(_ATTACHMENT), value)
+    if isinstance(value, dict):
+        return {key: _with_attachments(attachments, part) for key, part in value.items()}
+    return [_with_attachments(attachments, part) for part in value] if isinstance(value, list) else value
 
 
 def _is_message(value: Json) -> bool:
@@ -114,6 +171,11 @@ def _call(call: Json) -> Json:
     if "function" in call:
         return call
     return {"id": call.get("id"), "function": {"name": call.get("name"), "arguments": call.get("args")}}
+
+
+def _function(call: Json, call_id: str, name: str, unreadable: Any) -> Json:
+    function = {"name": call.get(name), "arguments": unreadable or call.get("arguments")}
+    return {"id": call.get(call_id), "function": function}
 
 
 def _model_attributes(given: Any, made: Any, tools: Any) -> Json:

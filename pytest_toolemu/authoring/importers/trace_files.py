@@ -24,7 +24,7 @@ from pytest_toolemu.authoring.importers.trace_conversations import (
     text_of,
 )
 from pytest_toolemu.authoring.importers.trace_exports import (
-    conversation_entry,
+    conversation_entries,
     exported_steps,
     is_conversation,
     with_genai_names,
@@ -37,7 +37,8 @@ from pytest_toolemu.formats.yaml_document import too_deep
 
 _READS: Final = (
     "spans of OpenTelemetry's GenAI conventions or OpenInference (OTLP or SDK), exports of LangSmith or Langfuse, "
-    "requests to OpenAI or Anthropic, lists of messages, or records of this package"
+    "trajectories in ATIF, logs of Inspect AI, requests to OpenAI or Anthropic, lists of messages, or records of this "
+    "package"
 )
 
 
@@ -81,10 +82,11 @@ def _entries(path: Path, notes: Notes) -> dict[int, Json]:
     """Return the entries of the file by their numbers, which begin at 1."""
     values: list[Any] = []
     read = read_values(path, _READS)
-    for value in map(conversation_entry, [read] if len(read) > 1 and is_conversation(read) else read):
+    for value in [read] if len(read) > 1 and is_conversation(read) else read:
         # Anthropic's batches are an object with a list of requests.
         batch = value.get("requests") if isinstance(value, dict) else value
-        values += map(conversation_entry, batch) if isinstance(batch, list) else [value]
+        nested = batch if isinstance(batch, list) and not is_conversation(batch) else [value]
+        values += [entry for each in nested for entry in conversation_entries(each)]
     entries: dict[int, Json] = {}
     for number, entry in enumerate(values, 1):
         if isinstance(entry, dict) and not too_deep(entry):

@@ -20,6 +20,11 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.errors import ToolemuError, UsageError
 
+if sys.version_info >= (3, 14):
+    import zipfile
+else:
+    from backports.zstd import zipfile
+
 QUESTION = "Please cancel my last order."
 ANSWER = "Your order A1 is canceled."
 ORDERS = [{"order_id": "A1", "placed": "2026-05-01"}, {"order_id": "A2", "placed": "2026-05-03"}]
@@ -273,6 +278,47 @@ def openinference_attributes() -> list[dict[str, Any]]:
     return [{"openinference.span.kind": "AGENT", "input.value": QUESTION}, *tools, model]
 
 
+def atif_trajectory() -> list[dict[str, Any]]:
+    """Return a trajectory in ATIF; its second result does not repeat the ID of the only call of its step."""
+    said: list[dict[str, Any]] = [
+        {"source": "system", "message": "You serve a shop."},
+        {"source": "user", "message": [{"type": "text", "text": QUESTION}]},
+    ]
+    for number, (call_id, name, arguments, result) in enumerate(CALLS):
+        call = {"tool_call_id": call_id, "function_name": name, "arguments": arguments}
+        observed = {"content": json.dumps(result), **({} if number else {"source_call_id": call_id})}
+        step = {"source": "agent", "message": "One moment.", "reasoning_content": "Hm.", "tool_calls": [call]}
+        said.append({**step, "observation": {"results": [observed]}})
+    said.append({"source": "agent", "message": ANSWER})
+    steps = [{"step_id": number, **step} for number, step in enumerate(said, 1)]
+    agent = {"name": "desk", "version": "1", "tool_definitions": chat_request()["tools"]}
+    return [{"schema_version": "ATIF-v1.8", "agent": agent, "steps": steps}]
+
+
+def inspect_log() -> list[dict[str, Any]]:
+    """Return a log of Inspect AI, which stores long texts as attachments, and tools with the calls of the model."""
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "You serve a shop."},
+        {"role": "user", "content": "attachment://5f3a"},
+    ]
+    for call_id, name, arguments, result in CALLS:
+        call = {"id": call_id, "type": "function", "function": name, "arguments": arguments}
+        content = [{"type": "reasoning", "reasoning": "Hm."}, {"type": "text", "text": "One moment."}]
+        messages.append({"role": "assistant", "content": content, "tool_calls": [call]})
+        messages.append({"role": "tool", "function": name, "tool_call_id": call_id, "content": json.dumps(result)})
+    messages.append({"role": "assistant", "content": ANSWER})
+    tools = [{"name": name, "description": text, "parameters": parameters} for name, text, parameters in definitions()]
+    tools[1]["description"] = "attachment://77aa"
+    sample = {
+        "id": 1,
+        "epoch": 1,
+        "messages": messages,
+        "events": [{"event": "model", "tools": tools}],
+        "attachments": {"5f3a": QUESTION, "77aa": "Cancel an order."},
+    }
+    return [{"version": 2, "eval": {"task": "shop"}, "samples": [sample]}]
+
+
 FORMATS: dict[str, list[dict[str, Any]]] = {
     "chat": chat_log(),
     "batch": batch_log(),
@@ -287,6 +333,8 @@ FORMATS: dict[str, list[dict[str, Any]]] = {
     "langfuse observations": langfuse_trace()[0]["observations"],
     "openinference": sdk_spans(openinference_attributes()),
     "openinference otlp": otlp(openinference_attributes()),
+    "atif": atif_trajectory(),
+    "inspect": inspect_log(),
 }
 
 
@@ -338,6 +386,36 @@ class TestFormats:
         path = write(tmp_path, FORMATS[name], lines=True)
         (incident,) = import_trace(path, tmp_path, case_id="x", toolkit="Shop")
         assert (incident.tools, incident.calls, incident.pins) == (2, 2, 2)
+
+    def test_an_archive_of_inspect_with_its_compression_is_read(self, tmp_path: Path) -> None:
+        (sample,) = inspect_log()[0]["samples"]
+        other = {**sample, "id": 2, "messages": sample["messages"][:4], "attachments": {"5f3a": "Which orders?"}}
+        with zipfile.ZipFile(tmp_path / "log.eval", "w", zipfile.ZIP_ZSTANDARD) as archive:
+            archive.writestr("header.json", json.dumps({"version": 2, "eval": {"task": "shop"}}))
+            for each in (sample, other):
+                archive.writestr(f"samples/{each['id']}_epoch_1.json", json.dumps(each))
+        first, second = import_trace(tmp_path / "log.eval", tmp_path)
+        assert [load_case(each.case).case.instruction for each in (first, second)] == [QUESTION, "Which orders?"]
+        assert (first.calls, second.calls) == (2, 1)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"PK\x03\x04nothing", "is not a log of Inspect AI: File is not a zip file"),
+            (b"", "is not a log of Inspect AI"),
+        ],
+    )
+    def test_a_damaged_archive_is_named(self, content: bytes, message: str, tmp_path: Path) -> None:
+        (tmp_path / "log.eval").write_bytes(content)
+        with pytest.raises(UsageError, match=rf"log\.eval: {message}.*; this command reads"):
+            import_trace(tmp_path / "log.eval", tmp_path)
+
+    def test_an_archive_that_decompresses_to_too_much_is_refused(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "log.eval", "w", zipfile.ZIP_ZSTANDARD) as archive:
+            for number in range(3):
+                archive.writestr(f"samples/{number}_epoch_1.json", b" " * 40_000_000)
+        with pytest.raises(UsageError, match="contains samples of more than 100,000,000 bytes; split the log"):
+            import_trace(tmp_path / "log.eval", tmp_path)
 
     @pytest.mark.parametrize("is_langchain", [False, True])
     @pytest.mark.parametrize("lines", [False, True])

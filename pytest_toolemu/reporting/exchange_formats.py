@@ -1,0 +1,334 @@
+"""Stored runs in the formats of other projects: trajectories in ATIF, and logs of Inspect AI."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pytest_toolemu import __version__
+from pytest_toolemu.analysis.rejudge import thoughts_of
+from pytest_toolemu.core.case_vocabulary import METRICS, Metric
+from pytest_toolemu.core.identity import component_name, model_label
+from pytest_toolemu.core.messages import Usage
+from pytest_toolemu.core.run import Run, Step, Verdict, sha256
+from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.tool_functions import describe
+from pytest_toolemu.core.toolkit import callable_tools
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.file_access import make_subfolder, opener_in, write_atomically
+from pytest_toolemu.formats.json_schema import type_text
+from pytest_toolemu.formats.redaction import redact
+from pytest_toolemu.reporting.transcript import said_before
+from pytest_toolemu.sessions.store import json_text_of, newest_evaluations, refuse_playground, run_files
+
+Json = dict[str, Any]
+ExchangeFormat = Literal["atif", "inspect"]
+
+ATIF_VERSION: Final = "ATIF-v1.7"
+"""Version 1.8 only adds audio. Readers of 1.8 accept 1.7, and readers of 1.7 refuse 1.8."""
+
+_FACTS: Final = {
+    "case_id", "agent", "trial", "outcome", "reasons", "stop", "stop_reason", "verdicts", "thresholds", "hashes",
+}  # fmt: skip
+"""What neither format has a member for."""
+
+
+def export_runs(session: Path, to: ExchangeFormat, folder: Path | None) -> tuple[Path, int]:
+    """Write the runs of a session in a format, and return the folder of the files and the number of runs.
+
+    ``folder`` is by default a folder of the session, named after the format. Files of an earlier export are replaced.
+    Raise UsageError if the session has no runs, or a file cannot be written.
+    """
+    runs = stored_runs(session)
+    first = next(runs)  # a session without runs is refused before its folder is created
+    write = _write_trajectories if to == "atif" else _write_logs
+    try:
+        folder = folder or make_subfolder(session, to)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder, write(chain((first,), runs), session.resolve().name, folder)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written: {error.strerror}; name another folder with --to") from None
+
+
+def stored_runs(session: Path) -> Iterator[tuple[str, Run]]:
+    """Yield each run of a session with its newest evaluation, after a name that is unique in the session.
+
+    Raise UsageError if there are none, one cannot be read, or a person has played them.
+    """
+    refuse_playground([session])
+    for path in newest_evaluations(run_files([session])):
+        yield path.stem, load_run(path)
+
+
+def verdicts_on(run: Run, metric: Metric) -> list[Verdict]:
+    """Return the verdicts on a metric, the lowest score first, and those without a score last."""
+    verdicts = [verdict for verdict in run.verdicts if verdict.metric == metric]
+    return sorted(verdicts, key=lambda verdict: 4 if verdict.score is None else verdict.score)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What one of the participants said, or one tool call of the agent with its result."""
+
+    source: Literal["system", "user", "agent"]
+    text: str = ""
+    thought: str = ""
+    step: Step | None = None
+
+
+def _turns(run: Run) -> Iterator[_Turn]:
+    """Yield the whole conversation: system prompt, instruction, calls, what was said between them, and the answer."""
+    request = next((call for call in run.model_calls if call.role == "agent"), None)
+    messages = [run.messages[index] for index in request.messages] if request else []
+    yield from [_Turn("system", message.content) for message in messages if message.role == "system"]
+    yield _Turn("user", run.case.instruction)
+    thoughts = thoughts_of(run)
+    for index, step in enumerate((*run.steps, None)):
+        yield from [_Turn(said.by, said.text) for said in said_before(run.dialogue, index)]
+        if step is not None:
+            yield _Turn("agent", thought=thoughts.steps[index], step=step)
+    if run.answer or thoughts.end:
+        yield _Turn("agent", run.answer, thoughts.end)
+
+
+def _tool_definitions(run: Run) -> list[Json]:
+    """Return the tools as the agent read them: names, descriptions, and JSON Schemas of their arguments."""
+    return [
+        {"name": name, "description": describe(tool), "parameters": tool.parameters}
+        for name, _, tool in callable_tools(run.toolkits)
+    ]
+
+
+def _facts(run: Run) -> Json:
+    return {"title": run.case.title, **run.model_dump(mode="json", include=_FACTS)}
+
+
+def _time(seconds: float) -> str:
+    """Return seconds since the epoch as a time in ISO 8601."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+# ---- ATIF, the agent trajectory interchange format of the Harbor project
+
+
+def _write_trajectories(runs: Iterable[tuple[str, Run]], session: str, folder: Path) -> int:
+    count = 0
+    for count, (name, run) in enumerate(runs, 1):  # noqa: B007
+        content = {"session_id": session, "trajectory_id": name, **_trajectory(run)}
+        write_atomically(folder / f"{name}.json", json_text_of(content), durable=False)
+    return count
+
+
+def _trajectory(run: Run) -> Json:
+    agent, model = component_name(run.identity.agent), run.identity.agent.get("model")
+    usage = run.usage.get("agent", Usage())
+    totals = {"prompt": usage.input, "completion": usage.output, "cached": usage.cached} if usage.calls else {}
+    steps = [_atif_step(number, turn) for number, turn in enumerate(_turns(run), 1)]
+    return {
+        "schema_version": ATIF_VERSION,
+        "agent": {
+            "name": run.agent or agent.label,
+            "version": agent.hash,  # of its whole configuration
+            "model_name": model_label(model) if isinstance(model, dict) else None,
+            "tool_definitions": [{"type": "function", "function": tool} for tool in _tool_definitions(run)],
+            "extra": run.identity.agent,
+        },
+        "steps": steps,
+        "final_metrics": {
+            "total_steps": len(steps),
+            **{f"total_{kind}_tokens": count for kind, count in totals.items()},
+        },
+        "extra": _facts(run),
+    }
+
+
+def _atif_step(number: int, turn: _Turn) -> Json:
+    content: Json = {"step_id": number, "source": turn.source, "message": turn.text}
+    if turn.thought:
+        content["reasoning_content"] = turn.thought
+    if (step := turn.step) is not None:
+        call: Json = {"tool_call_id": f"call_{step.call.index}", "function_name": step.call.name}
+        call["arguments"], unreadable = _arguments(step)
+        if unreadable:
+            call["extra"] = {"unreadable_arguments": unreadable}
+        result: Json = {"source_call_id": call["tool_call_id"], "content": step.observation.text}
+        result["extra"] = {"is_error": step.observation.is_error, "source": step.observation.source}
+        content |= {"tool_calls": [call], "observation": {"results": [result]}}
+        content["timestamp"] = _time(step.started) if step.started else None
+    return content
+
+
+def _arguments(step: Step) -> tuple[Json, str]:
+    """Return the arguments of a call; if they are not an object, none and their text."""
+    arguments = step.call.arguments
+    return (arguments, "") if isinstance(arguments, dict) else ({}, step.call.text)
+
+
+# ---- logs of Inspect AI: an archive for each agent, with a file for each sample
+
+
+def _write_logs(runs: Iterable[tuple[str, Run]], session: str, folder: Path) -> int:
+    logs: dict[str, _InspectLog] = {}
+    with ExitStack() as unfinished:
+        for name, run in runs:
+            if run.agent not in logs:
+                logs[run.agent] = _InspectLog(folder, session, run)
+                unfinished.callback(logs[run.agent].discard)
+            logs[run.agent].add(name, run)
+        for log in logs.values():
+            log.finish()
+    return sum(len(log.summaries) for log in logs.values())
+
+
+class _InspectLog:
+    """The log of one agent, whose first run is given. It is written sample by sample."""
+
+    def __init__(self, folder: Path, session: str, first: Run) -> None:
+        self.folder, self.session, self.first = folder, session, first
+        self.id = sha256([session, first.agent])[:22]
+        self.path = folder / f".{self.id}.tmp"
+        open(self.path, "wb", opener=opener_in(folder)).close()  # as private as the folder
+        self.archive = zipfile.ZipFile(self.path, "w", zipfile.ZIP_DEFLATED)
+        self.summaries: dict[tuple[str, int], Json] = {}
+
+    def add(self, name: str, run: Run) -> None:
+        """Add a run as a sample. A trial that another run has already becomes the next one that is free."""
+        epoch = run.trial
+        while (run.case_id, epoch) in self.summaries:
+            epoch += 1
+        sample = {"id": run.case_id, "epoch": epoch, **_sample(run, f"{self.session}/{name}")}
+        self._write(f"samples/{run.case_id}_epoch_{epoch}.json", sample)
+        self.summaries[run.case_id, epoch] = {
+            **{key: value for key, value in sample.items() if key not in ("messages", "output", "events")},
+            "scores": {metric: {"value": score["value"]} for metric, score in sample["scores"].items()},
+            "metadata": {key: sample["metadata"][key] for key in ("title", "outcome", "stop")},
+            "error": run.error.message if run.error else None,
+            "message_count": len(sample["messages"]),
+            "completed": True,
+        }
+
+    def finish(self) -> None:
+        """Write the contents, and give the file its name."""
+        samples = [self.summaries[key] for key in sorted(self.summaries)]
+        started = min(sample["started_at"] for sample in samples)
+        spec = {
+            "task": "toolemu",
+            "task_id": self.id,
+            "run_id": self.session,
+            "created": started,
+            "solver": self.first.agent,
+            "model": _model(self.first),
+            "dataset": {"name": self.session, "samples": len(samples)},
+            "config": {"epochs": max(sample["epoch"] for sample in samples)},
+            "packages": {"pytest-toolemu": __version__},
+            "metadata": self.first.identity.model_dump(mode="json", include={"agent", "emulator"}),
+        }
+        scores = []
+        for metric in METRICS:
+            if values := [sample["scores"][metric]["value"] for sample in samples if metric in sample["scores"]]:
+                mean = {"name": "mean", "value": sum(values) / len(values)}
+                counts = {"scored_samples": len(values), "unscored_samples": len(samples) - len(values)}
+                scores.append({"name": metric, "scorer": metric, **counts, "metrics": {"mean": mean}})
+        results = {"total_samples": len(samples), "completed_samples": len(samples), "scores": scores}
+        self._write("summaries.json", samples)
+        self._write("header.json", {"version": 2, "status": "success", "eval": spec, "results": results})
+        self.archive.close()
+        self.path.replace(self.folder / f"{self.session}_toolemu_{self.id}.eval")
+
+    def discard(self) -> None:
+        """Remove the log unless it is finished."""
+        self.archive.close()
+        self.path.unlink(missing_ok=True)
+
+    def _write(self, name: str, content: Any) -> None:
+        self.archive.writestr(name, redact(json_text_of(content)))
+
+
+def _sample(run: Run, name: str) -> Json:
+    """Return a run as a sample of a log, without its ID and epoch; ``name`` is unique."""
+    turns = (message for turn in _turns(run) for message in _messages(turn))
+    messages = [{"id": f"{name}#{number}", **message} for number, message in enumerate(turns)]
+    answer, error, model = messages[-1:] if messages[-1]["role"] == "assistant" else [], run.error, _model(run)
+    output = {"model": model, "choices": [{"message": message} for message in answer]}
+    event = {
+        "event": "model",
+        "timestamp": _time(run.started),
+        "working_start": 0,
+        "model": model,
+        "input": messages[: len(messages) - len(answer)],
+        "tools": [_tool_info(tool) for tool in _tool_definitions(run)],
+        "tool_choice": "auto",
+        "config": {},
+        "output": output,
+    }
+    return {
+        "uuid": name,
+        "input": run.case.instruction,
+        "target": run.case.expected,
+        "messages": messages,
+        "output": output,
+        "events": [event],  # the only part that messages_df reads
+        # The lowest score counts.
+        "scores": {
+            metric: {"value": run.score(metric), "explanation": "\n\n".join(map(_said, verdicts_on(run, metric)))}
+            for metric in METRICS
+            if run.score(metric) is not None
+        },
+        "metadata": {**_facts(run), "tools": _tool_definitions(run)},
+        "model_usage": {model: _usage(run.usage["agent"])} if "agent" in run.usage else {},
+        "role_usage": {role: _usage(total) for role, total in run.usage.items()},
+        "started_at": _time(run.started),
+        "completed_at": _time(run.started + run.seconds),
+        "total_time": run.seconds,
+        "error": {"message": error.message, "traceback": error.traceback, "traceback_ansi": ""} if error else None,
+    }
+
+
+def _tool_info(tool: Json) -> Json:
+    """Return a tool with its parameters as text, because Inspect AI reads only a part of JSON Schema."""
+    properties = tool["parameters"].get("properties", {})
+    texts = {name: {"description": type_text(schema, "open")} for name, schema in properties.items()}
+    return {**tool, "parameters": {"properties": texts, "required": tool["parameters"].get("required", [])}}
+
+
+def _messages(turn: _Turn) -> Iterator[Json]:
+    thought = [{"type": "reasoning", "reasoning": turn.thought}] if turn.thought else []
+    content = [*thought, {"type": "text", "text": turn.text}] if turn.text else thought
+    message = {"role": "assistant" if turn.source == "agent" else turn.source, "content": content}
+    if (step := turn.step) is None:
+        yield message
+        return
+    arguments, unreadable = _arguments(step)
+    call = {"id": f"call_{step.call.index}", "function": step.call.name}
+    yield {**message, "tool_calls": [{**call, "arguments": arguments, "parse_error": unreadable or None}]}
+    error = {"type": "unknown", "message": step.observation.content["error"]} if step.observation.is_error else None
+    answered = {"role": "tool", "tool_call_id": call["id"], "function": call["function"]}
+    yield {**answered, "content": step.observation.text, "error": error}
+
+
+def _said(verdict: Verdict) -> str:
+    said = f"no score: {verdict.problem}" if verdict.score is None else f"{verdict.score} {verdict.label}"
+    return ": ".join(filter(None, (verdict.evaluator, said, verdict.reason)))
+
+
+def _usage(usage: Usage) -> Json:
+    return {
+        "input_tokens": usage.input - usage.cached - usage.cache_written,
+        "output_tokens": usage.output,
+        "total_tokens": usage.total,
+        "input_tokens_cache_read": usage.cached,
+        "input_tokens_cache_write": usage.cache_written,
+        "reasoning_tokens": usage.reasoning,
+    }
+
+
+def _model(run: Run) -> str:
+    """Return the model of the agent by the naming of Inspect AI, in which ``none/none`` stands for none."""
+    model = run.identity.agent.get("model")
+    return model_label(model).replace(":", "/", 1) if isinstance(model, dict) else "none/none"
