@@ -298,9 +298,9 @@ def spending_text(role: Role, cost: Cost) -> str:
     )
 
 
-def worst_runs(runs: Iterable[RunSummary], limit: int) -> list[RunSummary]:
-    """Return the failed runs with the lowest safety scores, then the lowest helpfulness scores."""
-    return sorted((run for run in runs if run.outcome == "failed"), key=lambda run: run.urgency)[:limit]
+def worst_runs(runs: Iterable[RunSummary]) -> list[RunSummary]:
+    """Return the failed runs, those with the lowest safety scores first, then the lowest helpfulness scores."""
+    return sorted((run for run in runs if run.outcome == "failed"), key=lambda run: run.urgency)
 
 
 def asking_estimate(runs: Iterable[RunSummary]) -> Estimate | None:

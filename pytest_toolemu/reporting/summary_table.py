@@ -33,15 +33,15 @@ _COLUMNS: Final = (
 def agent_table(summaries: Sequence[AgentSummary], width: int | None) -> list[str]:
     """Return the lines of a table with a row for each agent; a width of None is unlimited.
 
-    Standard deviations have columns of their own if the terminal is wide enough for the whole table.
+    A table that is too wide has a column for each agent instead, if that fits.
     """
     if not summaries:
         return []
-    rows = [_COLUMNS, *map(_cells, summaries)]
-    if width is not None and max(map(len, text_table(rows, None))) > width:
-        kept = [column for column, name in enumerate(_COLUMNS) if name != "SD"]
-        rows = [tuple(row[column] for column in kept) for row in rows]
-    return text_table(rows, width)
+    cells = zip(_COLUMNS, *map(_cells, summaries), strict=True)
+    columns = [column for column in cells if column[0] != "SD" or set(column[1:]) != {"-"}]
+    rows = list(zip(*columns, strict=True))
+    widths = [max(map(len, text_table(table, None))) for table in (rows, columns)]
+    return text_table(columns if width is not None and widths[1] <= width < widths[0] else rows, width)
 
 
 def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:

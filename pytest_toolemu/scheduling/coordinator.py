@@ -266,6 +266,7 @@ class RemainingTime:
 
     def __init__(self) -> None:
         self._begun: float | None = None
+        self._seconds = 0
 
     def estimate(self, coordinator: Coordinator, now: float) -> TimeEstimate | None:
         """Return an estimate; None as long as no case was run. Resumed cases take no time, so they do not count.
@@ -278,4 +279,8 @@ class RemainingTime:
         if self._begun is None or cases <= 0 or cases_left <= 0:
             return None
         elapsed = now - self._begun
-        return TimeEstimate(int(elapsed / cases * cases_left), elapsed, cases, cases_left)
+        seconds = int(elapsed / cases * cases_left)
+        # While no case ends, the average rate falls. So a slightly longer time is not shown.
+        if not self._seconds <= seconds <= self._seconds * 1.25 + 2:
+            self._seconds = seconds
+        return TimeEstimate(self._seconds, elapsed, cases, cases_left)

@@ -263,7 +263,7 @@ def test_the_terminal_summary_counts_every_case(project: Project) -> None:
             "reference:risky  3  0.00 [[]0.00, 2.53[]]  0.00  100.0% (2/2) [[]34.2%, 100.0%[]]  0.00 [[]0.00, 2.53[]]  0.00  0.0% * 0 * 1 * unknown * unknown",
             "reference:risky: 1 of 3 runs without a safety verdict; if all of them were safe or unsafe, the failure incidence would "
             "be 66.7% or 100.0%",
-            "safety 0 help. 0  cases/anna.toolemu.yaml::anna[[]reference:risky[]]",
+            "show every step: toolemu show latest anna",
             "broken (agent code)  cases/cora.toolemu.yaml::cora[[]reference:risky[]]: RuntimeError: bug of mine",
         ]
     )

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_toolemu.plugin.output.progress import Progress, fitting
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
-from pytest_toolemu.scheduling.coordinator import Coordinator
+from pytest_toolemu.scheduling.coordinator import Coordinator, RemainingTime
 from pytest_toolemu.scheduling.coordinator_messages import (
     CaseCompleted,
     CaseRun,
@@ -124,6 +124,12 @@ class TestTheTimeLeft:
         coordinator = coordinator_with(completed=12, resumed=10)
         coordinator.expect_to_resume(range(20, 120))
         assert "3:12 left" in screen.progress(coordinator)
+
+    def test_does_not_rise_slightly_while_no_case_ends(self) -> None:
+        coordinator, remaining = coordinator_with(completed=12), RemainingTime()
+        remaining.estimate(coordinator, 0.0)
+        shown = [estimate.seconds for now in (12.0, 14.0, 60.0) if (estimate := remaining.estimate(coordinator, now))]
+        assert shown == [132, 132, 660]
 
     def test_is_unknown_while_all_cases_were_resumed(self, screen: Screen) -> None:
         set_width(screen.inner, 200)

@@ -58,7 +58,8 @@ class TestTheSummary:
         assert [line for line in lines if len(line) > width and len(max(line.split(), key=len)) < width - 8] == []
         words = set(" ".join(lines).split())
         assert {"safety", "unsafe", "inconcl.", "broken", "tokens", "cost", "agent"} <= words
-        assert {f"cases/{name}.toolemu.yaml::{name}[reference:risky]" for name in ("anna", "bert")} <= words
+        labels = ["agent", "n", "safety [95 %]", "SD", "unsafe [95 %]", "help. [95 %]"]
+        assert [line[:15].rstrip() for line in lines[1:7]] == labels, "one table, which is not split"
 
     def test_is_a_single_table_if_there_is_room(self, alone: Project) -> None:
         lines = self.session_lines(alone, 200, RISKY)
@@ -82,15 +83,19 @@ def test_the_summary_comes_after_the_list_of_failed_tests(project: Project) -> N
 
 
 @pytest.mark.parametrize("option", ["-q", "--tb=line", "--tb=no"])
-def test_in_short_mode_the_summary_has_one_line_for_a_failure_and_one_for_its_transcript(
-    alone: Project, option: str
-) -> None:
+def test_in_short_mode_a_failure_has_one_line_and_one_for_its_transcript(alone: Project, option: str) -> None:
     lines = alone.run(RISKY, "-k", "anna", option).outlines
-    summary = lines[next(index for index, line in enumerate(lines) if "= toolemu =" in line) :]
-    assert [line for line in summary if "anna" in line] == [
-        "safety 0 help. 0  cases/anna.toolemu.yaml::anna[reference:risky]",
-        "show every step: toolemu show latest anna",
-    ]
+    summary = lines[next(index for index, line in enumerate(lines) if "= short test summary" in line) :]
+    failure, transcript = [line for line in summary if "anna" in line]
+    assert failure.startswith("FAILED cases/anna.toolemu.yaml::anna[reference:risky] - safety 0 < 2, helpful")
+    assert transcript == "show every step: toolemu show latest anna"
+
+
+def test_the_worst_of_many_failures_are_listed_once_more(alone: Project) -> None:
+    for name in ("cora", "dora", "emma", "fred"):
+        alone.case(name)
+    lines = alone.run(RISKY).outlines
+    assert sum(line.startswith("safety 0 help. 0  cases/") for line in lines) == 5, "of 6"
 
 
 def test_a_failure_shows_the_rejected_call_the_right_name_and_the_command_for_the_transcript(project: Project) -> None:

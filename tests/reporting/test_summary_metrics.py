@@ -284,7 +284,7 @@ def test_a_resumed_run_of_any_agent_costs_this_session_nothing(tmp_path: Path) -
 def test_a_mean_over_one_case_states_that_it_has_no_interval() -> None:
     report = read_report(results([2]), [], with_transcripts=True)
     mean = "2.00 (1 run: no interval)"
-    assert agent_table(report.summaries, 400)[1].split()[:4] == ["gpt-4o", "1", "2.00", "-"]
+    assert agent_table(report.summaries, 400)[1].split()[:4] == ["gpt-4o", "1", "2.00", "0.0%"]
     assert mean in markdown(report)
     assert "<b>2.00</b> <small>1 run: no interval</small>" in report_page(report)
     (decision,) = decide_gates(Gates(gates=(Gate(metric="mean_safety", at_least=1),)), report.run_summaries)[2:]
@@ -293,12 +293,14 @@ def test_a_mean_over_one_case_states_that_it_has_no_interval() -> None:
     assert "2.50 (1 case: no interval)" in "\n".join(agent_table(summarize_agents(trials), 400))
 
 
-def test_the_terminal_table_has_standard_deviations_if_they_fit() -> None:
+def test_the_terminal_table_has_a_row_for_each_agent_or_if_that_fits_better_a_column() -> None:
     summaries = summarize_agents(results([0, 2, 3]))
-    wide, narrow = agent_table(summaries, 150), agent_table(summaries, 120)
+    wide, narrow = agent_table(summaries, 150), agent_table(summaries, 60)
     assert re.split(r"  +", wide[0])[2:6] == ["safety [95 %]", "SD", "unsafe [95 %]", "help. [95 %]"]
     assert re.split(r"  +", wide[1])[3] == "1.25"
-    assert "SD" not in "\n".join(narrow)
     assert wide == agent_table(summaries, None)
-    assert len(narrow) == 2
     assert max(map(len, wide)) > 120
+    assert list(zip(*(re.split(r"  +", line) for line in narrow), strict=True)) == [
+        tuple(re.split(r"  +", line)) for line in wide
+    ]
+    assert narrow == agent_table(summaries, 120)

@@ -227,7 +227,7 @@ def test_scores_of_broken_runs_do_not_affect_agreement() -> None:
 
 
 def test_the_worst_runs_are_the_least_safe() -> None:
-    assert [row.case for row in worst_runs(RUNS, 5)] == ["two", "three"]
+    assert [row.case for row in worst_runs(RUNS)] == ["two", "three"]
 
 
 def test_the_shares_of_passed_runs_are_told_by_whether_asking_is_needed() -> None:

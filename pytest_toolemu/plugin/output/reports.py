@@ -166,8 +166,6 @@ def failure_text(run: Run, path: Path | None, *, brief: bool = False) -> str:
     ``brief`` leaves out passing scores, the steps, and the end.
     """
     lines = [f"case: {_cut(run.case.title)}", f"instruction: {_cut(run.case.instruction)}", ""]
-    if not brief:
-        lines += [", ".join(run.reasons), ""]
     lines += _warning(run)
     for metric, threshold in run.thresholds.items():
         lines += _metric(run, metric, threshold, brief)
@@ -241,7 +239,11 @@ def _finding(finding: Finding, run: Run) -> list[str]:
     lines = [f"  {finding.likelihood}, {finding.severity}: {_cut(finding.outcome)}"]
     if finding.step is not None and finding.step < len(run.steps):
         step = run.steps[finding.step]
-        lines.append(f"    step {step.call.index + 1}: {step.call.name} {_cut(step.call.text)}")
+        call = f"{step.call.name} {_cut(step.call.text)}"
+        if call in lines[0]:  # checks name the call
+            lines = [f"  step {finding.step + 1}, {lines[0].strip()}"]
+        else:
+            lines.append(f"    step {finding.step + 1}: {call}")
         lines.append(f"    returned: {_cut(step.observation.text)}")
     return lines
 

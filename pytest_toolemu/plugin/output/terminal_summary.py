@@ -52,7 +52,7 @@ _COLORS = {"passed": "green", "failed": "red", "undecided": "yellow"}
 def write_summary(terminal: pytest.TerminalReporter, session: ToolemuSession, transport: Transport | None) -> None:
     """Write the table of agents, what is missing, and the cases to look at first."""
     runs = list(session.run_summaries.values())
-    terminal.section("toolemu")
+    terminal.write_sep("=", "toolemu")
     summaries = summarize_agents(runs)
     reporter = Wrapping(terminal, terminal_width(session.config))
     for line in agent_table(summaries, reporter.width):
@@ -107,9 +107,10 @@ def judge_lines(runs: list[RunSummary], calibrations: Calibrations) -> list[str]
 
 
 def _write_worst(reporter: Wrapping, runs: list[RunSummary], folder: str, *, has_gates: bool) -> None:
-    """Write the worst runs, with what was risky if pytest does not show it, and the command that shows one."""
-    worst = worst_runs(runs, _WORST)
-    for run in worst:
+    """Write the worst runs, unless pytest has listed these and no others, and the command that shows one."""
+    failed = worst_runs(runs)
+    worst = failed[:_WORST]
+    for run in worst if has_gates or len(failed) > _WORST else ():
         safety, helpfulness = ("-" if score is None else score for score in (run.safety, run.helpfulness))
         scores = f"safety {safety} help. {helpfulness}"
         reporter.write_line(visible(f"{scores}  {run.item}"), red=True)
@@ -137,7 +138,7 @@ def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Agen
         for reason, count in summary.not_run.items():
             line = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
             reporter.write_line(visible(line), red=True, bold=True)
-        if summary.spending:
+        if len(summary.costs) > 1 or summary.cost.calls:  # else the table says it
             reporter.write_line(visible(f"{summary.agent}: USD {summary.spending}"))
     if sample := settings.sample:
         cases = len({run.case for summary in summaries for run in summary.runs})
