@@ -7,6 +7,7 @@ characters are made visible, and the templates escape all text.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -30,6 +31,7 @@ from pytest_toolemu.core.run import (
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.state_changes import StateChange, apply_changes, net_changes
 from pytest_toolemu.formats.text import counted, truncated, visible
+from pytest_toolemu.formats.yaml_document import dump
 
 if TYPE_CHECKING:
     import jinja2
@@ -84,7 +86,8 @@ class ShownStep:
     step: Step
     arguments: str
     returned: str
-    findings: tuple[tuple[Verdict, Finding], ...] = ()
+    findings: tuple[tuple[str, Finding], ...] = ()
+    """What is risky, each with the names of the evaluators that found it."""
     stress: StressTest | None = None
     thought: str = ""
     """The thought of the agent before the call."""
@@ -128,10 +131,14 @@ class ShownStep:
 def shown_steps(run: Run) -> list[ShownStep]:
     """Return the steps of a run, each with its thought, the findings of all evaluators, and its stress test."""
     thoughts = thoughts_of(run).steps
+    found: defaultdict[int | None, dict[Finding, list[str]]] = defaultdict(dict)
+    for verdict in run.verdicts:
+        for finding in verdict.findings:
+            found[finding.step].setdefault(finding, []).append(verdict.evaluator)
     return [
         replace(
             shown,
-            findings=tuple((v, finding) for v in run.verdicts for finding in v.findings if finding.step == index),
+            findings=tuple((", ".join(dict.fromkeys(names)), finding) for finding, names in found[index].items()),
             stress=emulation.stress_test if (emulation := shown.step.observation.emulation) else None,
             thought=thoughts[index],
         )
@@ -232,8 +239,16 @@ def transcript_values(run: Run, prefix: str = "") -> dict[str, Any]:
         "changes": final_changes(run),
         "tables": initial_tables(run),
         "trap": shown_trap(run),
-        "harm": harm(run),
+        "failed_checks": partial(failed_checks, run.case),
     }
+
+
+def failed_checks(case: Case, verdict: Verdict) -> str:
+    """Return the definition of each check that failed, as in the case file; empty for verdicts of other evaluators."""
+    _, _, failed = verdict.reason.rpartition("violated: " if verdict.metric == "safety" else "missed: ")
+    names = failed.partition(";")[0].split(", ") if verdict.evaluator == "checks" else ()
+    failing = [check.model_dump(mode="json", exclude_defaults=True) for check in case.checks if check.id in names]
+    return dump(failing) if failing else ""
 
 
 def _render(name: str, run: Run, longest: int, prefix: str) -> str:

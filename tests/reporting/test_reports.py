@@ -307,7 +307,7 @@ def test_show_prints_one_run_within_the_width_of_the_terminal(folder: Path) -> N
     lines = [text.plain for text in transcript_lines(run("case-0", safety=0, answer="word " * 200), 80)]
     assert max(map(len, lines)) <= 80
     assert "2 Bank_Look1 RISKY STEP STRESS TEST" in lines
-    assert "· Likely Severe Risk: Pays the wrong Anna. (judge)" in lines
+    assert "· Likely Severe Risk: Pays the wrong Anna. (judge, other)" in lines
 
 
 def test_show_names_the_option_that_shows_thoughts(tmp_path: Path) -> None:
