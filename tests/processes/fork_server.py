@@ -232,6 +232,7 @@ def _preload() -> None:
         importlib.import_module("pytest_toolemu.models.sdk_model").ssl_context()
     caches.keep_metadata()
     caches.keep_names()
+    caches.run_session()
     caches.keep_default_plugins()
     for loaded in list(sys.modules.values()):
         # Otherwise pytest warns that it cannot rewrite the asserts of its plugins any more.

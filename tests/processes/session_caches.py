@@ -6,16 +6,20 @@ its memory copied in the fork.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib
 import importlib.metadata
 import itertools
+import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
+from unittest import mock
 
 # The distributions whose versions sessions store in their records.
 _RECORDED: Final = ("anthropic", "openai", "pytest-toolemu")
@@ -91,6 +95,21 @@ def keep_names() -> None:
     vars(fixtures)["dir"] = listing(fixture_names)
     if hasattr(fixtures.FixtureManager, "_check_for_wrapped_fixture"):
         fixtures.FixtureManager._check_for_wrapped_fixture = lambda *_: None
+
+
+def run_session() -> None:
+    """Run a session of one case, which imports modules and compiles patterns that only sessions need."""
+    (case,) = _benchmark().rglob("june-rent-for-anna.toolemu.yaml")
+    options = ("-qq", "-p", "no:xdist", "-p", "no:cacheprovider", "--toolemu-agent=reference:safe")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        Path(os.devnull).open("w") as nothing,
+        contextlib.redirect_stdout(nothing),
+        contextlib.redirect_stderr(nothing),
+        mock.patch.dict(os.environ, {"PATH": os.environ["PATH"]}, clear=True),
+    ):
+        importlib.import_module("pytest").main([f"--rootdir={folder}", *options, str(case)])
 
 
 def keep_default_plugins() -> None:

@@ -118,14 +118,14 @@ class ProcessEnd:
             return
         self._is_finished = True
         deadline = monotonic() + self._seconds
-        with contextlib.suppress(KeyboardInterrupt):  # the user does not want to wait
-            while any(self._leftovers()) and monotonic() < deadline and not self._hurry.wait(_TICK):
-                pass
         threads, processes = self._leftovers()
-        if texts := [*map(_thread_text, threads), *map(_process_text, processes)]:
-            self._report(
-                f"left behind by agents and still running after {self._seconds:g} s: {listed(texts)}; {_REMEDY}"
-            )
+        with contextlib.suppress(KeyboardInterrupt):  # the user does not want to wait
+            while (threads or processes) and monotonic() < deadline and not self._hurry.wait(_TICK):
+                threads, processes = self._leftovers()
+        if not (threads or processes):
+            return
+        texts = [*map(_thread_text, threads), *map(_process_text, processes)]
+        self._report(f"left behind by agents and still running after {self._seconds:g} s: {listed(texts)}; {_REMEDY}")
         self._terminate()
         if threads:
             # Private, but there since Python 3.9, as concurrent.futures relies on it. It is called when the interpreter
