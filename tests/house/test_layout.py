@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
+import subprocess
+import sys
 import tokenize
+import tomllib
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import grimp
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import pytest_toolemu
 
@@ -49,6 +56,32 @@ def test_imports_have_no_cycle_even_inside_functions_and_for_type_checking() -> 
 
 def test_a_cycle_is_named() -> None:
     assert set(cycle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
+
+
+def with_requirements(lines: list[str]) -> set[str]:
+    """Return the names of the required packages, and of those that they require."""
+    names: set[str] = set()
+    while lines:
+        requirement = Requirement(lines.pop())
+        name = canonicalize_name(requirement.name)
+        if name not in names and "extra" not in str(requirement.marker):
+            names.add(name)
+            with contextlib.suppress(PackageNotFoundError):
+                lines += requires(name) or []
+    return names
+
+
+def test_commands_and_plugin_need_only_the_declared_dependencies() -> None:
+    """What only this environment has, such as the requirements of extras, is missing in the environment of a user."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = with_requirements(project["dependencies"])
+    missing = [
+        name
+        for name, distributions in packages_distributions().items()
+        if declared.isdisjoint(map(canonicalize_name, distributions)) and name != "pytest_toolemu"
+    ]
+    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); import pytest_toolemu.plugin, pytest_toolemu.cli.__main__"
+    subprocess.run([sys.executable, "-c", code, "--help"], check=True)
 
 
 def code_lines(text: str) -> int:
