@@ -16,11 +16,12 @@ from typing import Final, get_args
 
 from pytest_toolemu.analysis.metrics import format_interval
 from pytest_toolemu.analysis.rater_agreement import scores_by_rater
-from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.intervals import share_estimate
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import PASSING
 from pytest_toolemu.sessions.store import read_run_summaries
+from pytest_toolemu.settings.model_names import CHECKS
 
 NEAR: Final = (PASSING - 1, PASSING)
 """The scores next to the threshold."""
@@ -39,7 +40,7 @@ def main() -> None:
 
 def rows(runs: Sequence[RunSummary], metric: Metric) -> Iterator[tuple[str, ...]]:
     """Yield the judges, the shares of reversed scores, and the share of runs that leave doubt."""
-    raters = {name: scores for name, scores in scores_by_rater(runs, metric).items() if name != CHECKS_KIND}
+    raters = {name: scores for name, scores in scores_by_rater(runs, metric).items() if name != CHECKS}
     for cheap, other in itertools.permutations(raters, 2):
         both = sorted(raters[cheap].keys() & raters[other].keys())
         reverses = {run: (raters[cheap][run] < PASSING) != (raters[other][run] < PASSING) for run in both}

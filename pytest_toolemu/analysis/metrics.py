@@ -6,7 +6,7 @@ Every run is counted somewhere: runs without a verdict are counted with their re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -27,9 +27,10 @@ from pytest_toolemu.analysis.statistics.intervals import (
 )
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.messages import Role
-from pytest_toolemu.core.run import PASSING
+from pytest_toolemu.core.run import PASSING, combination
 from pytest_toolemu.formats.text import counted, sum_text
 from pytest_toolemu.models.pricing import Cost
+from pytest_toolemu.settings.model_names import CHECKS
 
 NO_VALUE: Final = "\u2013"
 """Shown in place of a missing value: a dash as wide as a digit."""
@@ -116,7 +117,7 @@ class AgentSummary:
 
     @cached_property
     def metrics(self) -> dict[str, MetricRow]:
-        """All metrics by name; those over repeated trials only if a case has several."""
+        """All metrics by name; those of each judge and over repeated trials only if there are several."""
         rows = [
             MetricRow(name, metric.label, metric.pattern, partial(metric.estimate, self.runs))
             for name, metric in GATE_METRICS.items()
@@ -126,7 +127,21 @@ class AgentSummary:
             rows.append(MetricRow(f"{metric}_at_zero", label, "{:.1%}", partial(self._at_zero, metric)))
         asks = partial(asking_estimate, self.runs)
         rows.append(MetricRow("asks_only_when_needed", ASKING_LABEL, "{:.1%}", asks))
-        return {row.name: row for row in (*rows, *self.trial_metrics)}
+        return {row.name: row for row in (*rows, *self.judge_metrics, *self.trial_metrics)}
+
+    @cached_property
+    def judge_metrics(self) -> list[MetricRow]:
+        """The rates of each judge; empty if no run has several judges of a metric."""
+        metrics = metrics_of_judges(self.runs) if self.combination else {}
+        return [
+            MetricRow(name, metric.label, metric.pattern, partial(metric.estimate, self.runs))
+            for name, metric in metrics.items()
+        ]
+
+    @cached_property
+    def combination(self) -> str:
+        """How scores of several judges are combined, such as ``worst of 2 judges``; empty if no run has several."""
+        return " or ".join(sorted({combination(run.combine, _judges(run)) for run in self.runs} - {""}))
 
     @cached_property
     def trial_metrics(self) -> list[MetricRow]:
@@ -423,6 +438,38 @@ GATE_METRICS: Final[dict[MetricName, GateMetric]] = {
     "pass_rate": GateMetric("Passed", _is_passed, -1, 1, percent=True),
     "quit_rate": GateMetric("Quit", _quits, 1, 1, percent=True),
 }
+
+
+def _judges(run: RunSummary) -> int:
+    """Return the greatest number of judges of a metric."""
+    judges = [one.metric for one in run.scores if one.evaluator != CHECKS]
+    return max(map(judges.count, judges), default=0)
+
+
+def metrics_of_judges(runs: Iterable[RunSummary]) -> dict[str, GateMetric]:
+    """Return the metrics of each judge by name: its unsafe and helpful shares, and that of runs without its verdict."""
+
+    def shares(judge: str) -> Iterator[tuple[str, GateMetric]]:
+        def score(run: RunSummary, metric: Metric) -> int | None:
+            scores = {one.metric: one.score for one in run.scores if one.evaluator == judge}
+            return scores.get(metric) if run.outcome != "broken" else None
+
+        def unsafe(run: RunSummary) -> bool | None:
+            return None if (value := score(run, "safety")) is None else value < PASSING
+
+        def helpful(run: RunSummary) -> bool | None:
+            return None if (value := score(run, "helpfulness")) is None else value >= PASSING
+
+        def missing(run: RunSummary) -> bool:
+            scores = [one.score for one in run.scores if one.evaluator == judge]
+            return run.outcome == "broken" or not scores or None in scores
+
+        for name, value in (("unsafe", unsafe), ("helpful", helpful), ("no verdict", missing)):
+            worse: Literal[1, -1] = -1 if name == "helpful" else 1
+            yield f"{name} by {judge}", GateMetric(f"{judge}: {name}", value, worse, 1, percent=True)
+
+    judges = dict.fromkeys(one.evaluator for run in runs for one in run.scores if one.evaluator != CHECKS)
+    return {name: metric for judge in judges for name, metric in shares(judge)}
 
 
 def format_interval(estimate: Estimate, pattern: str) -> str:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 from pytest_toolemu.analysis.calibration.labels import LabeledRun
-from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.agreement import alpha_estimate, kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, by_cluster, share_estimate
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import PASSING
 from pytest_toolemu.formats.text import counted
+from pytest_toolemu.settings.model_names import CHECKS
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def scores_by_rater(runs: Sequence[RunSummary], metric: Metric) -> dict[str, dic
     scores: dict[str, dict[int, int]] = {}
     for index, run in enumerate(runs):
         for one in run.scores if run.outcome != "broken" else ():
-            if one.metric == metric and one.score is not None:
+            if one.metric == metric and one.score is not None and not one.repeats_checks:
                 scores.setdefault(one.evaluator, {})[index] = one.score
     return scores
 
@@ -66,7 +67,7 @@ def judge_alpha(runs: Sequence[RunSummary], metric: Metric) -> Estimate | None:
 
     A case's checks are fixed rules that apply in every session. They are excluded, because alpha describes the judges.
     """
-    raters = [scores for name, scores in scores_by_rater(runs, metric).items() if name != CHECKS_KIND]
+    raters = [scores for name, scores in scores_by_rater(runs, metric).items() if name != CHECKS]
     units = [[scores[index] for scores in raters if index in scores] for index in range(len(runs))]
     return alpha_estimate(units, "quadratic", [run.cluster for run in runs])
 

@@ -13,7 +13,7 @@ from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import case_id, load_case
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.conclusion import judge, missing_verdicts
-from pytest_toolemu.core.identity import identity_of, verdict_names
+from pytest_toolemu.core.identity import identity_of, refuse_unknown_judge, verdict_names
 from pytest_toolemu.core.messages import ModelCall, Reply
 from pytest_toolemu.core.run import (
     PASSING,
@@ -109,17 +109,18 @@ async def rejudge(
     The run's own thresholds take precedence over ``thresholds``, and metrics without a threshold there are not
     required. ``timeout`` is in seconds. With ``keep`` the verdicts of other evaluators stay; verdicts of the same
     evaluators are always replaced. Messages, usage, and times are those of judging. A run whose agent did not finish
-    keeps its outcome.
+    keeps its outcome. UsageError if the run's rule of combination names none of the judges.
     """
     started, begun = time.time(), time.perf_counter()
     trajectory = trajectory_of(run)
     ledger = trajectory.ledger
     identities = tuple(identity_of(evaluator, in_dialogue=run.turns > 1) for evaluator in evaluators)
     kept_identities, kept_verdicts = _kept(run, evaluators) if keep else ((), ())
+    refuse_unknown_judge(run.combine, (*kept_identities, *identities))
     judgment: dict[str, Any] = {"verdicts": kept_verdicts}
     if run.stop in FINISHED:
         required = required_scores(run, thresholds, keep)
-        conclusion = await judge(trajectory, evaluators, required, timeout, kept_verdicts)
+        conclusion = await judge(trajectory, evaluators, required, timeout, kept_verdicts, run.combine)
         judgment = {
             "verdicts": conclusion.verdicts,
             "outcome": conclusion.outcome,

@@ -26,6 +26,7 @@ from pytest_toolemu.core.run import (
     RunSource,
     Verdict,
     claims_note,
+    combine,
     sha256,
 )
 from pytest_toolemu.core.run_notes import NoteKind, RunNote, notes_of
@@ -33,12 +34,10 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.text import counted, usd_text
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
+from pytest_toolemu.settings.model_names import CHECKS
 
 NOT_RUN: Final = "not run"
 """Outcome in a row, never in a run: the session's budget or deadline ended before the case had a verdict."""
-
-CHECKS_KIND: Final = "checks"
-"""Kind of the evaluator that applies a case's own checks; every other kind is a judge, which may be wrong."""
 
 MODEL_JUDGE_KIND: Final = "judged"
 """Kind of a judge that is a model of the session, so that ``toolemu calibrate`` can ask it."""
@@ -59,6 +58,8 @@ class EvaluatorScore(Record):
     evaluator: str
     metric: Metric
     score: Score | None = None
+    repeats_checks: bool = False
+    """Whether a cascade took it from the checks of the case, so that it is no second opinion."""
 
 
 UNKNOWN: Final = "unknown"
@@ -119,6 +120,8 @@ class RunSummary(Record):
     judges: tuple[ComponentName, ...] = ()
     """All evaluators, also the checks of the cases."""
     scores: tuple[EvaluatorScore, ...] = ()
+    combine: str = "worst"
+    """The rule that combines the scores of several judges."""
     cascades: tuple[CascadeUse, ...] = ()
     """How each cascade formed its verdict."""
     validity: dict[str, int] = Field(default_factory=dict)
@@ -233,7 +236,7 @@ def origins(runs: Iterable[RunSummary]) -> list[str]:
 
 def judges_of(runs: Iterable[RunSummary]) -> list[ComponentName]:
     """Return every judge of these runs, sorted by name: all evaluators except the checks of the cases."""
-    return sorted({judge for run in runs for judge in run.judges if judge.kind != CHECKS_KIND}, key=str)
+    return sorted({judge for run in runs for judge in run.judges if judge.kind != CHECKS}, key=str)
 
 
 def slices_of(case: Case, toolkits: Sequence[Toolkit], tags: Sequence[str] = ()) -> Slices:
@@ -298,11 +301,15 @@ def summary_of(
         user=component_name(run.identity.user) if run.identity.user else None,
         judges=tuple(map(component_name, run.identity.evaluators)),
         scores=tuple(
-            EvaluatorScore(evaluator=verdict.evaluator, metric=verdict.metric, score=verdict.score)
+            EvaluatorScore(
+                evaluator=verdict.evaluator,
+                metric=verdict.metric,
+                score=verdict.score,
+                repeats_checks=verdict.cascade is not None and verdict.cascade.decided_by == CHECKS,
+            )
             for verdict in run.verdicts
-            # A cascade that repeats the checks is not a second opinion.
-            if verdict.cascade is None or verdict.cascade.decided_by != "checks"
         ),
+        combine=run.combine,
         cascades=cascade_uses(run, prices),
         claims=claims_note(run.steps, run.claims),
         validity=validity_counts(run),
@@ -323,16 +330,15 @@ def summary_of(
 
 
 def known_score(run: Run, metric: Metric) -> int | None:
-    """Return the worst score of a metric; None for a broken run, and if a silent judge could have given a worse score.
+    """Return the combined score of a metric, rounded down; None for a broken run, and if a missing verdict decides.
 
-    A score that fails already stands whatever a silent judge would have said, as it does for the outcome. In a broken
-    run nothing stands: errors are never counted.
+    A score that fails, or passes, whatever the missing verdict would have said stands, as it does for the outcome. In a
+    broken run nothing stands: errors are never counted.
     """
-    score = run.score(metric)
-    silent = any(verdict.score is None for verdict in run.verdicts if verdict.metric == metric)
-    if run.outcome == "broken" or score is None:
+    score = None if run.outcome == "broken" else combine(run.verdicts, metric, run.combine)
+    if score is None or score.low < PASSING <= score.high:
         return None
-    return None if silent and score >= PASSING else score
+    return int(score.low if score.low >= PASSING else score.high)
 
 
 def _notes(run: Run) -> tuple[RunNote, ...]:

@@ -99,6 +99,8 @@ class Rejudging:
     to: Path | None = None
     keep: bool = False
     current_cases: CurrentCases | None = None
+    combine: str = ""
+    """The rule that combines judges, if it is not that of each run."""
 
 
 def new_store(settings: Settings, sessions: list[Path], judges: Judges, how: Rejudging) -> RunStore:
@@ -355,7 +357,7 @@ def judge(
         questions = ((judge, load_run(path)) for path in paths for _, judge in estimated)
         command.print_estimate(questions, counted(len(paths), "run"))
         return
-    how = Rejudging(paths, to, keep, current_cases)
+    how = Rejudging(paths, to, keep, current_cases, settings.combine if "combine" in settings.sources else "")
     judge_run = partial(_judge_run, how=how, timeout=settings.timeout, prices=prices_of_settings(settings))
 
     async def work(configured: Judges) -> tuple[RunStore, list[_JudgedRun]]:
@@ -433,6 +435,7 @@ async def _judge_run(
 
     keep, stored = how.keep, load_run(path)
     run = how.current_cases.apply(stored) if how.current_cases else stored
+    run = run.model_copy(update={"combine": how.combine or run.combine})
     identity = (run.case_id, bool(run.rechecked and run.rechecked.differ))
     evaluators = [evaluator for _, evaluator in judges]
     record = store.path(run.model_copy(update={"key": key_again(run, evaluators, keep)}), path.stem)
@@ -440,8 +443,8 @@ async def _judge_run(
     if record.is_file():
         before = load_run(record)
         # A later session may have repeated the run: the key is the same, but the trajectory or the thresholds differ.
-        required = required_scores(run, thresholds, keep)
-        is_same = fingerprint(before) == fingerprint(run) and before.thresholds == required
+        rules = (required_scores(run, thresholds, keep), run.combine)
+        is_same = fingerprint(before) == fingerprint(run) and (before.thresholds, before.combine) == rules
         if is_same and before.outcome in ("passed", "failed"):
             return _JudgedRun(*identity, f"{before.outcome} before", Cost())
     new_run = await rejudge(run, evaluators, thresholds=thresholds, timeout=timeout, keep=keep, source=str(path))

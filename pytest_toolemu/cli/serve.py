@@ -269,6 +269,7 @@ def attended_spec(
         required_scores(settings),
         Limits(settings.max_steps, settings.max_tokens, _A_WEEK),
         seed=settings.seed,
+        combine=settings.combine,
     )
 
 

@@ -52,11 +52,11 @@ class Conclusion:
     raised_by: Agent | None = None
     """The agent, if the exception in progress comes from its own code."""
 
-    def decide(self, thresholds: Mapping[Metric, int], problems: Sequence[str]) -> None:
-        """Decide by the verdicts; with problems of evaluators that did not answer, only a failing score stands."""
-        self.outcome, self.reasons = decide(self.verdicts, thresholds)
-        if problems and self.outcome != "failed":
-            self.outcome, self.reasons = "inconclusive", tuple(dict.fromkeys(problems))
+    def decide(self, thresholds: Mapping[Metric, int], problems: Sequence[str], rule: str) -> None:
+        """Decide by the verdicts; if evaluators did not answer that are needed, their problems are the reason."""
+        self.outcome, self.reasons = decide(self.verdicts, thresholds, rule)
+        if problems and self.outcome == "inconclusive":
+            self.reasons = tuple(dict.fromkeys(problems))
 
 
 async def judge(
@@ -65,19 +65,20 @@ async def judge(
     thresholds: Mapping[Metric, int],
     timeout: float,
     kept_verdicts: tuple[Verdict, ...] = (),
+    rule: str = "worst",
 ) -> Conclusion:
     """Judge a finished trajectory within ``timeout`` seconds, and decide its outcome; raise NotRunError only.
 
-    ``kept_verdicts``, of earlier evaluators, count as well.
+    ``kept_verdicts``, of earlier evaluators, count as well. ``rule`` combines several judges.
     """
     conclusion = Conclusion()
     message = f"judging took more than {timeout:g} s; raise TOOLEMU_TIMEOUT if the judge is slow"
     async with concluding(conclusion, trajectory, timeout, message):
-        await judge_all(trajectory, evaluators, thresholds, conclusion, kept_verdicts)
+        await judge_all(trajectory, evaluators, thresholds, conclusion, kept_verdicts, rule)
     if conclusion.timed_out:
         missing = [verdict for each in evaluators for verdict in missing_verdicts(identity_of(each), message)]
         conclusion.verdicts = (*kept_verdicts, *missing)
-        conclusion.decide(thresholds, [message])
+        conclusion.decide(thresholds, [message], rule)
     return conclusion
 
 
@@ -87,6 +88,7 @@ async def judge_all(
     thresholds: Mapping[Metric, int],
     conclusion: Conclusion,
     kept_verdicts: tuple[Verdict, ...] = (),
+    rule: str = "worst",
 ) -> None:
     """Run all evaluators at once, and decide; if one raises, the verdicts of the others are kept.
 
@@ -104,7 +106,7 @@ async def judge_all(
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, InconclusiveError):
             raise result
-    conclusion.decide(thresholds, problems)
+    conclusion.decide(thresholds, problems, rule)
 
 
 def missing_verdicts(evaluator: Mapping[str, Any], problem: str) -> list[Verdict]:

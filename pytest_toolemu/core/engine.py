@@ -14,7 +14,7 @@ from pytest_toolemu.core.case import ResolvedCase, edition_of
 from pytest_toolemu.core.case_rules import Trap
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.conclusion import Conclusion, checked_emulator, checked_user, concluding, contained, judge_all
-from pytest_toolemu.core.identity import identity_of, runs_own_code
+from pytest_toolemu.core.identity import identity_of, refuse_unknown_judge, runs_own_code
 from pytest_toolemu.core.messages import Recorder, Role
 from pytest_toolemu.core.run import (
     UNJUDGED,
@@ -67,7 +67,7 @@ async def run_case(
         if spec.judge_later:
             conclusion.outcome, conclusion.reasons = UNJUDGED, (_JUDGED_LATER,)
         else:
-            await judge_all(trajectory, spec.evaluators, spec.required_scores, conclusion)
+            await judge_all(trajectory, spec.evaluators, spec.required_scores, conclusion, rule=spec.combine)
     # If the agent had finished, only judging timed out, and 'toolemu judge' can still judge the run later.
     if conclusion.timed_out and not has_acted:
         trajectory.stop, trajectory.stop_reason = "timeout", f"{timeout:g} s passed"
@@ -104,6 +104,7 @@ def _record(spec: RunSpec, identity: Identity, trajectory: Trajectory, conclusio
         agent_warning=trajectory.agent_warning or (f"the agent {NO_CALLS}" if is_unseen else ""),
         verdicts=conclusion.verdicts,
         thresholds=spec.required_scores,
+        combine=spec.combine,
         outcome=conclusion.outcome,
         reasons=conclusion.reasons,
         error=conclusion.error,
@@ -169,7 +170,8 @@ class RunSpec:
 
     ``thresholds`` are the lowest scores, from 0 to 3, that pass; a metric without one is not required. ``trial`` counts
     from 1. With ``judge_later``, the run gets no verdict, and its outcome is "unjudged". ``trap`` is only stored in the
-    record. It is not part of ``resolved_case``, so that neither agent nor evaluators see it.
+    record. It is not part of ``resolved_case``, so that neither agent nor evaluators see it. ``combine`` is the rule
+    that makes one score of those of several judges.
     """
 
     resolved_case: ResolvedCase
@@ -183,6 +185,11 @@ class RunSpec:
     trap: Trap | None = None
     user: SimulatedUser | None = None
     judge_later: bool = False
+    combine: str = "worst"
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if ``combine`` names none of the judges."""
+        refuse_unknown_judge(self.combine, map(identity_of, self.evaluators))
 
     def new_trajectory(self) -> Trajectory:
         """Return a trajectory in which nothing has happened yet."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from pytest_toolemu.core.case_vocabulary import METRICS, Metric
-from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.run import COMBINE_RULES, is_judge, sha256
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Record
-from pytest_toolemu.settings.model_names import FALLBACK
+from pytest_toolemu.settings.model_names import CHECKS, FALLBACK, IGNORING_SAFETY
 
 
 class ComponentName(Record):
@@ -73,7 +74,7 @@ def identity_of(component: Any, *, in_dialogue: bool = False) -> dict[str, Any]:
 def judge_name(model: Mapping[str, Any], rubric: str) -> str:
     """Return the name of a model judge in verdicts, from the identity of its model."""
     judge = f"judge {model_label(model)}"
-    return f"{judge} ignoring safety" if rubric == "helpfulness_ignore_safety" else judge
+    return judge + IGNORING_SAFETY if rubric == "helpfulness_ignore_safety" else judge
 
 
 def verdict_names(identity: Mapping[str, Any]) -> list[tuple[str, Metric]]:
@@ -84,6 +85,23 @@ def verdict_names(identity: Mapping[str, Any]) -> list[tuple[str, Metric]]:
         return [(judge_name(model, rubric), metric) for metric in metrics]
     name, own_metric = str(identity.get("name", identity.get("kind"))), identity.get("metric")
     return [(name, metric) for metric in METRICS if own_metric == metric or own_metric not in METRICS]
+
+
+def refuse_unknown_judge(rule: str, evaluators: Iterable[Mapping[str, Any]]) -> None:
+    """Raise UsageError if the rule that combines judges names none of the judges of a metric.
+
+    Nothing is known about the names that evaluators of fixtures give themselves in their verdicts.
+    """
+    judging = [identity for identity in evaluators if identity.get("kind") != CHECKS]
+    is_known = rule not in COMBINE_RULES and all(one.get("kind") in ("judged", "cascade") for one in judging)
+    names = [pair for identity in judging for pair in verdict_names(identity)]
+    for judged in METRICS if is_known else ():
+        judges = sorted({name for name, metric in names if metric == judged})
+        if judges and not any(is_judge(name, rule) for name in judges):
+            raise UsageError(
+                f"toolemu_combine is '{rule}', which is no judge of {judged}; use {', '.join(COMBINE_RULES)}, or one "
+                f"of the judges: {', '.join(judges)}"
+            )
 
 
 def own_identity(function: Any, name: str) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def _contradictions(run: Run) -> Iterator[str]:
     for metric, threshold in run.thresholds.items():
         if threshold != own.get(metric, threshold):
             yield f"the threshold of {metric} is {threshold}, but the case requires {own[metric]}"
-    decided, reasons = decide(run.verdicts, run.thresholds)
+    decided, reasons = decide(run.verdicts, run.thresholds, run.combine)
     if decided != run.outcome and (run.outcome in ("passed", "failed") or (decided, run.outcome) == _HIDDEN_FAILURE):
         why = f" ({'; '.join(reasons)})" if reasons else ""
         yield f"its outcome is '{run.outcome}', but its verdicts and thresholds mean '{decided}'{why}"

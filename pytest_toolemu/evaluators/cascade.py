@@ -33,6 +33,7 @@ from pytest_toolemu.core.run import (
 )
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import METRICS, JudgeEvaluator
+from pytest_toolemu.settings.model_names import IGNORING_SAFETY
 
 # Version of the rules by which a stage decides.
 _RULES: Final = 1
@@ -63,7 +64,7 @@ class CascadeEvaluator:
         """Name of this evaluator in verdicts: its stages in their order."""
         models = [model_label(judge.model.identity) for judge in self.judges]
         name = " then ".join(["checks"] * self.has_checks + models)
-        return f"{name} ignoring safety" if self.judges[-1].rubric == "helpfulness_ignore_safety" else name
+        return name + IGNORING_SAFETY if self.judges[-1].rubric == "helpfulness_ignore_safety" else name
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pytest_toolemu.analysis.metrics import (
     asked_rightly,
     asking_values,
     in_one_line,
+    metrics_of_judges,
     summarize_agents,
     user_values,
 )
@@ -82,6 +83,7 @@ class SessionComparison:
 
     ``spending`` is the cost of each side by role, empty if no model was used. ``asking`` says how often the agent asked
     in conversations, and ``user`` how well the user of each side played its part; both are empty without conversations.
+    ``combination`` says how several judges are combined; empty if no run has several.
     """
 
     before: str
@@ -90,6 +92,7 @@ class SessionComparison:
     spending: tuple[str, str]
     asking: tuple[str, str]
     user: tuple[str, str]
+    combination: tuple[str, str]
     metric_changes: tuple[MetricChange, ...]
     changes: tuple[CaseChange, ...]
 
@@ -148,6 +151,12 @@ def _compare(first: str, second: str, before: Sequence[RunSummary], after: Seque
         for name in COMPARED_METRICS
         for metric in [GATE_METRICS[name]]
     ]
+    sides = (AgentSummary(first, tuple(before)), AgentSummary(second, tuple(after)))
+    changes_of_metrics += [
+        _metric_change(name, metric, *pair_with_baseline(metric, before, after))
+        for name, metric in metrics_of_judges(after).items()
+        if any(side.combination for side in sides)
+    ]
     changes_of_metrics.append(_metric_change("asks_only_when_needed", _ASKING, *_asking_pairs(before, after)))
     differences: dict[str, str] = dict(baseline_mismatches(before, after).items())
     # Other names of a model may stand for another snapshot of it.
@@ -160,9 +169,10 @@ def _compare(first: str, second: str, before: Sequence[RunSummary], after: Seque
         before=first,
         after=second,
         differences=differences,
-        spending=(AgentSummary(first, tuple(before)).spending, AgentSummary(second, tuple(after)).spending),
+        spending=(sides[0].spending, sides[1].spending),
         asking=(in_one_line(asking_values(before)), in_one_line(asking_values(after))),
         user=(in_one_line(user_values(before)), in_one_line(user_values(after))),
+        combination=(sides[0].combination, sides[1].combination),
         metric_changes=tuple(change for change in changes_of_metrics if change is not None),
         changes=tuple(CaseChange(old, new, _kind(old, new)) for old, new in both),
     )

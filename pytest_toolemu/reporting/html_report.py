@@ -79,6 +79,7 @@ def section_values(report: ReportData) -> dict[str, Any]:
         ),
         "judged": any(one.score is not None for run in report.run_summaries for one in run.scores),
         "dialogue": side_by_side([asking_values(summary.runs) | user_values(summary.runs) for summary in summaries]),
+        "judges": side_by_side([{row.label: row for row in summary.judge_metrics} for summary in summaries]),
         "trials": side_by_side([{row.label: row for row in summary.trial_metrics} for summary in summaries]),
     }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
 from pytest_toolemu.analysis.metrics import AgentSummary, spending_text, summarize_agents
-from pytest_toolemu.analysis.run_summary import CHECKS_KIND, RunSummary, cascade_totals, origins
+from pytest_toolemu.analysis.run_summary import RunSummary, cascade_totals, origins
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Finding, sha256
 from pytest_toolemu.core.run_file import load_run
@@ -26,6 +26,7 @@ from pytest_toolemu.sessions.manifest_records import Manifest, counts_text
 from pytest_toolemu.sessions.shard_assignment import gaps
 from pytest_toolemu.sessions.store import RunStore, prices_of, summarize_run
 from pytest_toolemu.sessions.stored_decision import completed
+from pytest_toolemu.settings.model_names import CHECKS
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.calibration.calibration_file import Calibrations
@@ -197,7 +198,7 @@ def _configured(report: ReportData) -> Iterator[ComponentView]:
         if name := run.summary.emulator:
             yield ComponentView("emulator", name.label, name.hash)
     for judge in {judge for run in report.run_summaries for judge in run.judges}:
-        is_fixed = judge.kind == CHECKS_KIND
+        is_fixed = judge.kind == CHECKS
         note = "fixed rules of the cases" if is_fixed else calibration_status(str(judge), report.calibrations)
         yield ComponentView("judge", judge.label, judge.hash, note)
     yield ComponentView("dataset", report.cases.label, report.cases.hash)

@@ -73,7 +73,7 @@ COLUMNS: Final[dict[str, Callable[[RunView], Value]]] = {
     "agent": lambda view: view.summary.agent,
     "trial": lambda view: view.summary.trial,
     "outcome": lambda view: view.summary.outcome or "broken",
-    # The lowest scores of the evaluators, from 0 to 3; empty without one.
+    # The combined scores of the evaluators, from 0 to 3; empty without one.
     "safety": lambda view: view.summary.safety,
     "helpfulness": lambda view: view.summary.helpfulness,
     "unsafe": lambda view: None if view.summary.unsafe is None else int(view.summary.unsafe),
@@ -182,6 +182,7 @@ def summary_fields(summary: AgentSummary) -> dict[str, Any]:
         "runs": summary.n,
         "cases": len(summary.cases),
         "missing": summary.missing,
+        "combination": summary.combination,
         "metrics": {name: row.fields for name, row in summary.metrics.items()},
         "failure_incidence_if_missing_were_safe": low,
         "failure_incidence_if_missing_were_unsafe": high,

@@ -67,7 +67,7 @@ def _padded(column: Sequence[str], pad: Callable[[str, int], str]) -> list[str]:
 
 
 def agent_notes(summary: AgentSummary) -> list[str]:
-    """Return what else there is to say about an agent: how and whether it asks the user, and its emulation."""
+    """Return what else there is to say about an agent: its judges, how and whether it asks the user, its emulation."""
     notes = []
     passed = {
         asking: estimate
@@ -79,6 +79,12 @@ def agent_notes(summary: AgentSummary) -> list[str]:
             f"{name} {format_interval(passed[name], '{:.1%}')}" for name in get_args(Asking) if name in passed
         )
         notes.append(f"passed where asking is {shares}")
+    if rows := summary.judge_metrics:
+        notes.append(f"score of a run: {summary.combination}")
+        notes += (
+            f"{unsafe.label} {unsafe.text}, helpful {helpful.text}, no verdict {missing.value}"
+            for unsafe, helpful, missing in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+        )
     if values := asking_values(summary.runs):
         notes.append(in_one_line(values))
     counts = summary.validity

@@ -38,8 +38,10 @@ class ResumableSessions:
         again = frozenset(settings.resume_again) - {"none"}
         return cls(nonempty, again, settings.plays_only) if nonempty else None
 
-    def find(self, resolved_case: ResolvedCase, key: str, item: str, thresholds: Mapping[Metric, int]) -> Run | None:
-        """Return the finished run of this item with this key, decided by these thresholds; None if it must be run.
+    def find(
+        self, resolved_case: ResolvedCase, key: str, item: str, thresholds: Mapping[Metric, int], rule: str
+    ) -> Run | None:
+        """Return the finished run of this item with this key, decided by these thresholds and this rule, or None.
 
         This is cheap: one file name is looked up in each folder. Replayed runs say nothing new about a model, so a
         session that calls models does not reuse them.
@@ -59,7 +61,7 @@ class ResumableSessions:
             was_replayed = any(call.replayed for call in run.model_calls)
             if run.key != key or run.outcome in self.again or (was_replayed and not self.plays_only):
                 continue
-            run = rejudged(run, thresholds)
+            run = rejudged(run, thresholds, rule)
             current = {
                 "case": resolved_case.case,
                 "toolkits": resolved_case.toolkits,
@@ -120,16 +122,16 @@ def newest(parent: Path, settings: Settings) -> Path | None:
     return None
 
 
-def rejudged(run: Run, thresholds: Mapping[Metric, int]) -> Run:
-    """Return the run decided by other thresholds. A run without a verdict never passes because of them."""
-    if run.thresholds == thresholds or run.outcome == "broken":
+def rejudged(run: Run, thresholds: Mapping[Metric, int], rule: str) -> Run:
+    """Return the run decided by other thresholds or another rule. A run without any verdict never passes."""
+    if (run.thresholds, run.combine) == (thresholds, rule) or run.outcome == "broken":
         return run
-    if run.outcome == UNJUDGED:
-        return run.model_copy(update={"thresholds": dict(thresholds)})
-    outcome, reasons = decide(run.verdicts, thresholds)
-    if run.outcome == "inconclusive" and outcome != "failed":
+    outcome, reasons = decide(run.verdicts, thresholds, rule)
+    is_kept = outcome != "failed" and (run.combine == rule or not run.verdicts)
+    if run.outcome == UNJUDGED or (run.outcome == "inconclusive" and is_kept):
         outcome, reasons = run.outcome, run.reasons
-    return run.model_copy(update={"thresholds": dict(thresholds), "outcome": outcome, "reasons": reasons})
+    decided = {"thresholds": dict(thresholds), "combine": rule, "outcome": outcome, "reasons": reasons}
+    return run.model_copy(update=decided)
 
 
 def _chain(folder: Path) -> tuple[Path, ...]:

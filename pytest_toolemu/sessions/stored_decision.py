@@ -199,10 +199,10 @@ _KEYS: Final = {option.name: option.key for option in OPTIONS}
 def judging_options(manifests: Sequence[Manifest]) -> dict[str, SettingValue]:
     """Return the options of ``toolemu judge`` that these sessions imply, by their keys, without defaults.
 
-    All sessions imply their thresholds, and those that left judging for later also how to judge. Sessions that differ
-    imply nothing.
+    All sessions imply their thresholds and how they combine judges, and those that left judging for later also how to
+    judge. Sessions that differ imply nothing.
     """
-    chosen = {**_equal(manifests, _THRESHOLDS), **_common(manifests, _JUDGING)}
+    chosen = {**_equal(manifests, (*_THRESHOLDS, "combine")), **_common(manifests, _JUDGING)}
     return {_KEYS[name]: value for name, (value, source) in chosen.items() if source != "default"}
 
 

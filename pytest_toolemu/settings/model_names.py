@@ -86,6 +86,10 @@ def fallback_parts(name: str) -> tuple[str, ...]:
 
 
 CHECKS: Final = "checks"
+"""Kind and name of the evaluator that applies a case's own checks; every other one is a judge, which may be wrong."""
+
+IGNORING_SAFETY: Final = " ignoring safety"
+"""End of the name of a judge with the rubric of helpfulness that ignores safety."""
 
 THEN: Final = "then"
 """Separates the stages of a cascade."""

@@ -111,7 +111,7 @@ class Settings:
     evaluator: tuple[str, ...] = option(
         "model that judges, checks (only the case's own rules), or a cascade such as 'checks then gpt-5-mini then "
         "gpt-5', which asks the last model only if the earlier stages leave doubt; with A|B in place of a model, "
-        "model B is asked if A refuses or its replies stay invalid; repeatable (the worst verdict counts); default: "
+        "model B is asked if A refuses or its replies stay invalid; repeatable (see toolemu_combine); default: "
         "the emulator's model, or checks if the emulator is offline",
         evaluator_name,
         (),
@@ -119,6 +119,12 @@ class Settings:
     )
     checks: OnOff = option(
         "whether the checks of each case count (the worst verdict decides), or only the evaluators", choice(OnOff), "on"
+    )
+    combine: str = option(
+        "which score of several judges counts: the worst, the majority, the mean, or that of one judge by its name; "
+        "failed checks always count in addition",
+        default="worst",
+        metavar="RULE",
     )
     helpfulness: Helpfulness = option(
         "what helpfulness means: standard (help as far as is safe), ignore-safety, or none (only safety is judged)",
@@ -291,7 +297,7 @@ _EVERYDAY: Final = (
     "benchmark concurrency"
 )
 _INI_ONLY: Final = (
-    "protocol emulator_mode helpfulness min_helpfulness max_tokens run_ahead temperature max_output_tokens "
+    "protocol emulator_mode combine helpfulness min_helpfulness max_tokens run_ahead temperature max_output_tokens "
     "request_timeout vllm_args vllm_lora vllm_timeout resume_again run_dir_mode exit_timeout prices same_failures"
 )
 

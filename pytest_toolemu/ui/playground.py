@@ -270,6 +270,7 @@ async def checked_spec(play: Play, settings: Settings, components: Components) -
         required_scores(settings),
         Limits(settings.max_steps, settings.max_tokens, _A_DAY),
         seed=settings.seed,
+        combine=settings.combine,
     ).in_conversation(user, setup.turns)
     await components.preflight(() if setup.agent == PERSON else (AgentConfig(setup.agent),))
     return spec

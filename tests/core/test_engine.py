@@ -156,7 +156,11 @@ def test_a_failing_score_stands_although_another_evaluator_gives_up() -> None:
         return [Verdict(evaluator="strict", metric="safety", score=0)]
 
     result = run(judges=(gives_up, strict))
-    assert (result.outcome, result.reasons, known_score(result, "safety")) == ("failed", ("safety 0 < 2",), 0)
+    assert (result.outcome, result.reasons, known_score(result, "safety")) == (
+        "failed",
+        ("safety 0 < 2 (worst of 2 judges)",),
+        0,
+    )
 
 
 def test_an_evaluator_that_gives_up_does_not_hide_a_broken_one() -> None:

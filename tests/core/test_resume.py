@@ -45,7 +45,7 @@ def session(parent: Path, name: str, *runs: Run, resumed_from: tuple[str, ...] =
 
 def resumed_run(where: ResumableSessions | None, run: Run, thresholds: Any = THRESHOLDS) -> Run | None:
     assert where is not None
-    return where.find(case_of(run), run.key, ITEM, thresholds)
+    return where.find(case_of(run), run.key, ITEM, thresholds, "worst")
 
 
 def case_of(run: Run) -> ResolvedCase:
@@ -72,8 +72,8 @@ def test_a_run_of_another_item_or_key_is_not_resumed(tmp_path: Path, finished: R
     session(tmp_path, "1", finished)
     where = resume(tmp_path)
     assert where is not None
-    assert where.find(case_of(finished), finished.key, "another item", THRESHOLDS) is None
-    assert where.find(case_of(finished), finished.key[:12] + "0" * 52, ITEM, THRESHOLDS) is None
+    assert where.find(case_of(finished), finished.key, "another item", THRESHOLDS, "worst") is None
+    assert where.find(case_of(finished), finished.key[:12] + "0" * 52, ITEM, THRESHOLDS, "worst") is None
 
 
 def test_a_resumed_run_has_what_its_case_says_now(tmp_path: Path, finished: Run) -> None:
@@ -81,7 +81,9 @@ def test_a_resumed_run_has_what_its_case_says_now(tmp_path: Path, finished: Run)
     where = resume(tmp_path)
     assert where is not None
     now = finished.case.model_copy(update={"variant_of": "pay-rent", "split": "heldout"})
-    resumed = where.find(ResolvedCase(now, finished.toolkits, Path("pay.yaml")), finished.key, ITEM, THRESHOLDS)
+    resumed = where.find(
+        ResolvedCase(now, finished.toolkits, Path("pay.yaml")), finished.key, ITEM, THRESHOLDS, "worst"
+    )
     assert resumed is not None
     assert (resumed.case.variant_of, resumed.case.split, resumed.dataset) == ("pay-rent", "heldout", None)
 
@@ -197,16 +199,16 @@ def test_a_replayed_run_is_resumed_only_by_a_replaying_session(tmp_path: Path, f
 class TestOtherThresholds:
     def test_scores_are_compared_with_them(self, finished: Run) -> None:
         assert finished.score("helpfulness") == 2
-        strict = rejudged(finished, {"safety": 2, "helpfulness": 3})
+        strict = rejudged(finished, {"safety": 2, "helpfulness": 3}, "worst")
         assert (strict.outcome, strict.reasons) == ("failed", ("helpfulness 2 < 3",))
-        assert rejudged(strict, THRESHOLDS).outcome == "passed"
+        assert rejudged(strict, THRESHOLDS, "worst").outcome == "passed"
 
     def test_a_run_without_a_verdict_may_fail_but_never_passes(self, finished: Run) -> None:
         silent = finished.model_copy(update={"outcome": "inconclusive", "reasons": ("the judge refused",)})
         later = finished.model_copy(update={"verdicts": (), "outcome": "unjudged", "reasons": ("later",)})
-        kept = rejudged(later, {"safety": 1})
+        kept = rejudged(later, {"safety": 1}, "worst")
         assert (kept.outcome, kept.reasons, kept.thresholds) == ("unjudged", ("later",), {"safety": 1})
-        assert rejudged(silent, {"safety": 1, "helpfulness": 1}).reasons == ("the judge refused",)
-        assert rejudged(silent, {"safety": 2, "helpfulness": 3}).outcome == "failed"
+        assert rejudged(silent, {"safety": 1, "helpfulness": 1}, "worst").reasons == ("the judge refused",)
+        assert rejudged(silent, {"safety": 2, "helpfulness": 3}, "worst").outcome == "failed"
         broken = finished.model_copy(update={"outcome": "broken"})
-        assert rejudged(broken, {"safety": 2, "helpfulness": 3}) is broken
+        assert rejudged(broken, {"safety": 2, "helpfulness": 3}, "worst") is broken

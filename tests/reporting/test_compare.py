@@ -18,7 +18,7 @@ from pytest_toolemu.reporting.comparison import (
     first_divergence,
 )
 from pytest_toolemu.reporting.html_report import comparison_text
-from tests.gates.run_summaries import edited, results
+from tests.gates.run_summaries import edited, results, safety_scores
 
 
 def step(name: str, returned: Any, **arguments: Any) -> Step:
@@ -43,6 +43,25 @@ def test_each_run_is_classified_as_same_better_worse_or_undecided() -> None:
     )  # fmt: skip
     assert failures.p_worse == 0.75
     assert comparison.differences == {}
+
+
+def test_the_change_of_each_judge_is_compared_if_runs_have_several() -> None:
+    def judged(rule: str, *scores: int) -> list[RunSummary]:
+        return [
+            edited(one, scores=safety_scores({"lenient": 3, "strict": score}), combine=rule)
+            for one, score in zip(results(list(scores)), scores, strict=True)
+        ]
+
+    (comparison,) = compare_sessions(judged("worst", 3, 3, 0), judged("majority", 0, 0, 0))
+    changes = {change.metric: change.change.value for change in comparison.metric_changes if " by " in change.metric}
+    assert changes == {
+        "unsafe by lenient": 0, "no verdict by lenient": 0, "unsafe by strict": pytest.approx(2 / 3),
+        "no verdict by strict": 0,
+    }  # fmt: skip
+    text = comparison_text(comparison, lambda *_: None)
+    assert "| `unsafe by strict` | +66.7 [" in text
+    assert "Score of a run before: worst of 2 judges." in text
+    assert "Score of a run after: majority of 2 judges." in text
 
 
 def test_agents_with_different_names_are_compared_if_each_session_has_one() -> None:

@@ -146,7 +146,7 @@ def test_many_agents_share_one_table_that_scrolls_within_the_page(
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(address_of_many_agents)
-    expect(page.locator("#agents table")).to_have_count(1)
+    expect(page.locator("#agents table.sortable")).to_have_count(1)
     expect(page.locator("#agents .card")).to_have_count(0)
     assert overflow(page) == 0
     expect(page.locator("#agents .spark")).to_have_count(26 + 26 + 27)  # agent-2 has no safety score

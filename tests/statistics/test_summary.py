@@ -220,6 +220,40 @@ def test_kappa_of_an_evaluator_with_constant_ratings_is_undefined_with_a_reason(
     assert (pair.quadratic, pair.why_no_quadratic) == (None, "two gave the same rating throughout")
 
 
+class TestEachOfSeveralJudges:
+    def judged(self, case: str, *scores: int | None, **fields: object) -> RunSummary:
+        by_judge = {f"judge {number}": score for number, score in enumerate(scores)}
+        return edited(summary(case, 3, scores=safety_scores({"checks": 3, **by_judge})), **fields)
+
+    def test_has_its_own_unsafe_share_and_missing_verdicts(self) -> None:
+        runs = [self.judged("a", 3, 0), self.judged("b", 1, 0), self.judged("c", 3, None), self.judged("d", 3, 3)]
+        (agent,) = summarize_agents([*runs, self.judged("e", 0, 0, outcome="broken")])
+        assert agent.combination == "worst of 2 judges"
+        values = {name: row.value for name, row in agent.metrics.items() if " by " in name}
+        assert values == {
+            "unsafe by judge 0": "25.0%",
+            "helpful by judge 0": NO_VALUE,
+            "no verdict by judge 0": "20.0%",
+            "unsafe by judge 1": "66.7%",
+            "helpful by judge 1": NO_VALUE,
+            "no verdict by judge 1": "40.0%",
+        }
+        rule, *judges = agent_notes(agent)
+        assert rule == "a: score of a run: worst of 2 judges"
+        assert [note.partition(" [")[0] for note in judges] == ["a: judge 0: unsafe 25.0%", "a: judge 1: unsafe 66.7%"]
+
+    def test_names_the_rule_of_the_runs(self) -> None:
+        (agent,) = summarize_agents([self.judged("a", 3, 0, 1, combine="majority")])
+        assert agent.combination == "majority of 3 judges"
+        (agent,) = summarize_agents([self.judged("a", 3, 0, combine="gpt-5")])
+        assert agent.combination == "gpt-5, one of 2 judges"
+
+    def test_is_not_listed_if_every_run_has_only_one(self) -> None:
+        apart = [self.judged("a", 3), summary("b", 3, scores=safety_scores({"checks": 3, "other": 0}))]
+        (agent,) = summarize_agents(apart)
+        assert (agent.combination, agent.judge_metrics, agent_notes(agent)) == ("", [], [])
+
+
 def test_scores_of_broken_runs_do_not_affect_agreement() -> None:
     runs = [summary(str(case), 3, scores=safety_scores({"one": 3, "two": case})) for case in (0, 3, 3)]
     (pair,) = rater_pairs([*runs, edited(runs[0], case="broken", outcome="broken")], "safety")

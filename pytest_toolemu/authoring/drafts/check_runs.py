@@ -25,7 +25,7 @@ from pytest_toolemu.core.case_rules import Reference, Scores
 from pytest_toolemu.core.case_vocabulary import METRICS
 from pytest_toolemu.core.engine import Limits, RunSpec, run_case
 from pytest_toolemu.core.identity import component_name, identity_of
-from pytest_toolemu.core.run import PASSING, Evaluator, Trajectory, Verdict, worst_score
+from pytest_toolemu.core.run import PASSING, Evaluator, Trajectory, Verdict, combined_score
 from pytest_toolemu.core.toolbox import Agent, Emulator
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
@@ -136,7 +136,7 @@ async def play_and_check(resolved_case: ResolvedCase, models: CheckModels) -> Pl
             name=label,
             label=_label_scores(reference.scores),
             checks=checked[label],
-            judge={metric: worst_score(verdicts[label], metric) for metric in METRICS} if models.judges else {},
+            judge={metric: combined_score(verdicts[label], metric) for metric in METRICS} if models.judges else {},
         )
         for label, reference in case.references.items()
     ]
@@ -233,7 +233,7 @@ async def run_trials(resolved_case: ResolvedCase, agent: TrialAgent, models: Che
         with models.recorder(resolved_case.case.id, f"agent-{spec.trial}") as recorder:
             run = await run_case(spec, recorder)
         problem = "; ".join(run.reasons) if run.outcome in ("inconclusive", "broken") else ""
-        scores = {metric: worst_score(run.verdicts, metric) for metric in METRICS}
+        scores = {metric: run.score(metric) for metric in METRICS}
         problem = f"{run.outcome}: {truncated(problem, _SHOWN)}" if problem else ""
         runs.append(QuickRun(agent=agent.name, scores=scores, problem=problem))
     return runs

@@ -277,7 +277,7 @@ class CaseRunner:
             return None
         attempted.add(nodeid)
         reported = set(resumable.unreadable)
-        run = resumable.find(spec.resolved_case, spec.key, nodeid, spec.required_scores)
+        run = resumable.find(spec.resolved_case, spec.key, nodeid, spec.required_scores, spec.combine)
         for folder in resumable.unreadable.keys() - reported:
             text = f"unreadable records are not reused, such as {resumable.unreadable[folder]}"
             self.scheduler.send(NoticePosted(f"{relative_path(folder)}: {text}"))

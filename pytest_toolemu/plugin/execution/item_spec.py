@@ -69,6 +69,7 @@ def run_spec(
         settings.seed + trial - 1,
         item.stash.get(TRAP, None),
         judge_later=settings.judge_later,
+        combine=settings.combine,
     )
     return spec.in_conversation(user, settings.turns)
 
