@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, judge_reliabilities, read_calibrations
-from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_every_case, decide_gate_sources
+from pytest_toolemu.analysis.gates.gate_decision import (
+    Decision,
+    decide_every_case,
+    decisions_of_sources,
+    distinct,
+    read_gates_and_baselines,
+    refuse_zero_thresholds,
+)
 from pytest_toolemu.analysis.run_summary import NOT_RUN, ReportedOutcome, RunSummary
 from pytest_toolemu.core.run import UNJUDGED
 from pytest_toolemu.errors import UsageError
@@ -53,7 +60,8 @@ def decide_stored(
 
     ``stored_runs`` returns the runs; it is called once it is known that the sessions can be decided.
     If the sessions had none, every case must pass, as in pytest. UsageError or DocumentError for a mistake in a file,
-    and UsageError if shards are missing, if sessions have the same runs, or if the sessions had different gates.
+    and UsageError if shards are missing, if sessions have the same runs, if the sessions had different gates,
+    or if no run could miss a threshold that a gate counts.
     """
     current = {path for folder in folders for path in folder.glob(RUNS)} - superseded_files(folders)
     if repeated := [name for name, count in Counter(path.name for path in current).items() if count > 1]:
@@ -76,6 +84,9 @@ def decide_stored(
         ((gates, names),) = used
         root = folder if (folder := Path(manifests[0].rootdir)).is_dir() else root
         calibration = calibration or [root / name for name in names]
+    sources = read_gates_and_baselines(gates, root)
+    for folder, manifest in zip(folders, manifests, strict=True):
+        refuse_zero_thresholds(sources, manifest.settings, folder)
     stored, calibrations = stored_runs(), read_calibrations(calibration)
     complete = [manifest for manifest in manifests if manifest.is_plan_complete]
     missing = missing_runs(folders, complete, (run.agent for run in stored))
@@ -83,7 +94,9 @@ def decide_stored(
     runs = [*stored, *missing]
     reliabilities = judge_reliabilities(calibrations)
     decisions = (
-        decide_gate_sources(gates, root, runs, reliabilities, count_unplaced) if gates else decide_every_case(runs)
+        distinct(decisions_of_sources(sources, runs, reliabilities, count_unplaced))
+        if gates
+        else decide_every_case(runs)
     )
     if not_run := sum(run.outcome == NOT_RUN for run in missing) + count_unplaced:
         text = f"{counted(not_run, 'case')} not run because the session ended early; run the rest with --toolemu-resume"

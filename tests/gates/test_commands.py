@@ -53,6 +53,21 @@ def test_sessions_with_the_same_runs_are_not_decided_together(project: Path) -> 
     assert "merge them with 'toolemu merge', or decide on one session" in result.stderr
 
 
+def test_a_threshold_of_a_session_that_no_run_misses_is_refused_if_a_gate_counts_it(project: Path) -> None:
+    shutil.copytree(project / "risky", project / "lenient")
+    manifest = json.loads((project / "lenient" / "session.json").read_text())
+    manifest["settings"]["min-safety"] = [0, "--toolemu-min-safety"]
+    (project / "lenient" / "session.json").write_text(json.dumps(manifest))
+    result = toolemu("gate", "lenient", "--gate", "pass_rate >= 90%", cwd=project)
+    other = toolemu("gate", "lenient", "--gate", "quit_rate <= 0.5", cwd=project)
+    shutil.rmtree(project / "lenient")
+    assert (result.returncode, result.stdout, other.returncode) == (2, "", 0)
+    assert " ".join(result.stderr.split()).endswith(
+        "lenient: --toolemu-min-safety is 0, which no run misses, so the gate 'pass_rate >= 0.9' would ignore safety; "
+        "resume it with --toolemu-resume=lenient and write 1, 2, or 3"
+    )
+
+
 def test_a_session_that_a_budget_stopped_does_not_pass_later(project: Path) -> None:
     cut = project / "cut"
     shutil.copytree(project / "safe", cut)

@@ -60,8 +60,8 @@ def test_the_change_of_each_judge_is_compared_if_runs_have_several() -> None:
     }  # fmt: skip
     text = comparison_text(comparison, lambda *_: None)
     assert "| `unsafe by strict` | +66.7 [" in text
-    assert "Score of a run before: worst of 2 judges." in text
-    assert "Score of a run after: majority of 2 judges." in text
+    assert "Score of a run before: `worst of 2 judges`." in text
+    assert "Score of a run after: `majority of 2 judges`." in text
 
 
 def test_agents_with_different_names_are_compared_if_each_session_has_one() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources
+from pytest_toolemu.analysis.gates.gate_decision import decisions_of_sources, distinct, read_gates_and_baselines
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.messages import FallbackUse, ModelCall, PassedOverModel
@@ -35,6 +35,8 @@ from pytest_toolemu.reporting.report_files import (
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
 from pytest_toolemu.sessions.store import RunStore, run_files
 from tests.reporting.runs import run, session
+
+GATE = read_gates_and_baselines(["failure_incidence <= 0.1"], Path())
 
 
 @pytest.fixture
@@ -145,8 +147,8 @@ def test_a_page_marks_the_risky_step_and_the_stress_test(report: ReportData) -> 
     assert transcript.count('<div class="verdict">') == 3
 
 
-def test_gate_decisions_are_at_the_top_of_the_page(report: ReportData, tmp_path: Path) -> None:
-    decided = tuple(decide_gate_sources(["failure_incidence <= 0.1"], tmp_path, report.run_summaries))
+def test_gate_decisions_are_at_the_top_of_the_page(report: ReportData) -> None:
+    decided = tuple(distinct(decisions_of_sources(GATE, report.run_summaries)))
     page = report_page(replace(report, decisions=decided))
     assert "? Undecided" not in page
     assert "✕ Not ready for release: 4 of 6 gates did not pass" in page
@@ -171,8 +173,8 @@ def test_a_run_without_a_record_is_reported_too() -> None:
     ]
 
 
-def test_markdown_has_gates_agents_and_the_worst_runs(report: ReportData, tmp_path: Path) -> None:
-    decided = tuple(decide_gate_sources(["failure_incidence <= 0.1"], tmp_path, report.run_summaries))
+def test_markdown_has_gates_agents_and_the_worst_runs(report: ReportData) -> None:
+    decided = tuple(distinct(decisions_of_sources(GATE, report.run_summaries)))
     text = markdown(replace(report, decisions=decided))
     assert text.startswith("<!-- toolemu -->\n")
     assert (

@@ -32,10 +32,12 @@ from pytest_toolemu.analysis.metrics import (
 from pytest_toolemu.analysis.run_summary import MODEL_JUDGE_KIND, NOT_RUN, Dimension, RunSummary, judges_of, slices
 from pytest_toolemu.analysis.statistics.hypothesis_tests import SequentialTotalTest
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
+from pytest_toolemu.core.case_vocabulary import METRICS
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run import CASCADE_KIND, UNJUDGED
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import counted
+from pytest_toolemu.settings.option_table import SettingValue
 
 GatesWithBaseline = tuple[Gates, Baseline | None]
 """The gates of a file or an expression, with the baseline that the file names."""
@@ -98,21 +100,6 @@ def decide_gates(
     return [_with_unplaced(decision, unplaced) if decision.gate in sliced else decision for decision in decisions]
 
 
-def decide_gate_sources(
-    sources: Iterable[str],
-    root: Path,
-    runs: Sequence[RunSummary],
-    calibrations: Reliabilities | None = None,
-    unplaced: int = 0,
-) -> list[Decision]:
-    """Decide the gates of files and expressions, with the baseline that each file names.
-
-    Paths are relative to ``root``. UsageError or DocumentError for a mistake in a file, and UsageError without runs: if
-    nothing was run, nothing may pass.
-    """
-    return distinct(decisions_of_sources(read_gates_and_baselines(sources, root), runs, calibrations, unplaced))
-
-
 def decisions_of_sources(
     sources: Iterable[GatesWithBaseline],
     runs: Sequence[RunSummary],
@@ -146,12 +133,36 @@ def decide_every_case(runs: Sequence[RunSummary]) -> list[Decision]:
 
 
 def read_gates_and_baselines(sources: Iterable[str], root: Path) -> list[GatesWithBaseline]:
-    """Read the gates of each source, with the baseline that it names; UsageError or DocumentError for mistakes."""
+    """Read the gates of each file or expression, with the baseline that it names; paths are relative to ``root``.
+
+    UsageError or DocumentError for mistakes.
+    """
     gates_of_sources = [read_gates(source, root) for source in sources]
     return [
         (gates, read_baseline(Path(gates.baseline)) if gates.baseline is not None else None)
         for gates in gates_of_sources
     ]
+
+
+def refuse_zero_thresholds(
+    sources: Iterable[GatesWithBaseline], settings: Mapping[str, tuple[SettingValue, str]], folder: Path | None = None
+) -> None:
+    """Raise UsageError for a threshold that every run reaches, if a gate counts the runs that reach the thresholds.
+
+    ``settings`` are those of the session, with their sources; ``folder`` is its folder if it is stored.
+    """
+    gate = next((gate for gates, _ in sources for gate in gates.gates if gate.metric == "pass_rate"), None)
+    judged = METRICS[:1] if settings.get("helpfulness", ("", ""))[0] == "none" else METRICS
+    thresholds = {metric: settings.get(f"min-{metric}", (None, "")) for metric in judged}
+    metric, source = next(((metric, source) for metric, (value, source) in thresholds.items() if value == 0), ("", ""))
+    if gate is None or not metric:
+        return
+    where, resume = (f"{folder}: ", f"resume it with --toolemu-resume={folder} and ") if folder else ("", "")
+    alternative = ", or leave helpfulness out with 'toolemu_helpfulness = none'" if metric == "helpfulness" else ""
+    raise UsageError(
+        f"{where}{source} is 0, which no run misses, so the gate '{gate.name}' would ignore {metric}; {resume}write 1, "
+        f"2, or 3{alternative}"
+    )
 
 
 def runs_in_slice(runs: Sequence[RunSummary], gate: Gate) -> tuple[RunSummary, ...]:

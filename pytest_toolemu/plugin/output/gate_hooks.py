@@ -33,14 +33,12 @@ from pytest_toolemu.plugin.session import (
     headline_of,
 )
 from pytest_toolemu.sessions.manifest_records import PlannedCase
-from pytest_toolemu.sessions.single_run import required_scores
 from pytest_toolemu.sessions.stored_decision import planned_run
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
-    from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
+    from pytest_toolemu.analysis.gates.gate_file import Gates
     from pytest_toolemu.plugin.process import SessionProcess
-    from pytest_toolemu.settings.option_table import Settings
 
 
 FILE = "toolemu-gate"
@@ -59,12 +57,17 @@ class GateHooks:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Read the gates before a case costs anything; decide them when every case has reported."""
-        from pytest_toolemu.analysis.gates.gate_decision import decisions_of_sources, distinct, read_gates_and_baselines
+        from pytest_toolemu.analysis.gates.gate_decision import (
+            decisions_of_sources,
+            distinct,
+            read_gates_and_baselines,
+            refuse_zero_thresholds,
+        )
 
         sources, root = self._session.settings.gate, session.config.rootpath
         try:
             self._gates = read_gates_and_baselines(sources, root)
-            _check_thresholds(self._session.settings, [gate for gates, _ in self._gates for gate in gates.gates])
+            refuse_zero_thresholds(self._gates, self._session.settings.with_sources())
             if not (session.config.option.collectonly or self._session.settings.estimate):
                 _check_cascades(self._process, [gates for gates, _ in self._gates])
         except ToolemuError as error:
@@ -150,18 +153,6 @@ def leave_to_gate(report: pytest.TestReport, error: BaseException, item: pytest.
     elif isinstance(error, CaseError) and record_path(item) is not None:
         report.outcome, report.longrepr = "skipped", (str(item.path), 1, f"{LEFT_TO_GATE}: {headline_of(error)}")
         report.toolemu_undecided = True  # type: ignore[attr-defined]
-
-
-def _check_thresholds(settings: Settings, gates: Iterable[Gate]) -> None:
-    """Raise UsageError for a threshold that every run reaches, if a gate counts the runs that reach the thresholds."""
-    gate = next((gate for gate in gates if gate.metric == "pass_rate"), None)
-    metric = next((metric for metric, score in required_scores(settings).items() if score == 0), None)
-    if gate is not None and metric is not None:
-        alternative = ", or leave helpfulness out with 'toolemu_helpfulness = none'" if metric == "helpfulness" else ""
-        raise UsageError(
-            f"{settings.source(f'min-{metric}')} is 0, which no run misses, so the gate '{gate.name}' would ignore "
-            f"{metric}; write 1, 2, or 3{alternative}"
-        )
 
 
 def _check_cascades(process: SessionProcess, gates: Iterable[Gates]) -> None:
