@@ -49,7 +49,9 @@ def report(
     results: Sessions,
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", callback=split_commas, help="html (default), md, json, csv, separated by commas."),
+        typer.Option(
+            "--format", callback=split_commas, help="html (default), md, json, csv, otel, separated by commas."
+        ),
     ] = None,
     to: Annotated[Path | None, typer.Option(help="Folder for the reports; default: the first session.")] = None,
     gates: Gates = None,
@@ -87,6 +89,10 @@ def report(
         raise UsageError(f"{folder}: reports cannot be written: {error.strerror}; name a folder with --to") from None
     for path in paths:
         out.print(f"{path}: {counted(len(data.runs), 'run')}")
+    if "otel" in names:
+        from pytest_toolemu.reporting.exchange_formats import send_evaluations
+
+        out.print(visible(send_evaluations(results)))
     if line := recheck_line(data.run_summaries):
         out.print(line)
 

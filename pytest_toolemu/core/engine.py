@@ -101,6 +101,7 @@ def _record(spec: RunSpec, identity: Identity, trajectory: Trajectory, conclusio
         stop_reason=trajectory.stop_reason,
         discarded=tuple(trajectory.discarded),
         agent_log=printable(trajectory.agent_log),
+        traceparent=trajectory.traceparent,
         agent_warning=trajectory.agent_warning or (f"the agent {NO_CALLS}" if is_unseen else ""),
         verdicts=conclusion.verdicts,
         thresholds=spec.required_scores,

@@ -289,6 +289,7 @@ class RunFields(Record):
     discarded: tuple[str, ...] = Field(default=(), description="Text of the agent that was cut off")
     tags: tuple[str, ...] = Field(default=(), description="Slices of an imported run, beside the tags of its case")
     agent_log: str = Field(default="", description="End of what the agent's program wrote to stderr")
+    traceparent: str = Field(default="", description="Trace and span that a request to the agent's service named")
     agent_warning: str = Field(default="", description="What may explain the result and is not part of the trajectory")
     thought: str = Field(default="", description="Last thought of the agent, if `model_calls` lacks it")
     verdicts: tuple[Verdict, ...] = Field(default=(), description="Verdicts of all evaluators")
@@ -458,6 +459,8 @@ class Trajectory:
     """Discarded text of a recording that ends with it, so that nothing else shows what the agent claims."""
     agent_log: str = ""
     """The end of what the agent's program wrote to standard error."""
+    traceparent: str = ""
+    """The header ``traceparent`` that the agent's service received."""
     agent_warning: str = ""
     """What may explain the result, and is not part of the trajectory."""
     interrupted: str = ""

@@ -1,9 +1,10 @@
-"""Stored runs in the formats of other projects: trajectories in ATIF, and logs of Inspect AI."""
+"""Stored runs for other projects: trajectories in ATIF, logs of Inspect AI, and events of OpenTelemetry."""
 
 from __future__ import annotations
 
+import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,8 +23,8 @@ from pytest_toolemu.core.tool_functions import describe
 from pytest_toolemu.core.toolkit import callable_tools
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.file_access import make_subfolder, opener_in, write_atomically
-from pytest_toolemu.formats.json_schema import type_text
 from pytest_toolemu.formats.redaction import redact
+from pytest_toolemu.formats.text import counted
 from pytest_toolemu.reporting.transcript import said_before
 from pytest_toolemu.sessions.store import json_text_of, newest_evaluations, refuse_playground, run_files
 
@@ -45,7 +46,7 @@ def export_runs(session: Path, to: ExchangeFormat, folder: Path | None) -> tuple
     ``folder`` is by default a folder of the session, named after the format. Files of an earlier export are replaced.
     Raise UsageError if the session has no runs, or a file cannot be written.
     """
-    runs = stored_runs(session)
+    runs = stored_runs([session])
     first = next(runs)  # a session without runs is refused before its folder is created
     write = _write_trajectories if to == "atif" else _write_logs
     try:
@@ -56,20 +57,24 @@ def export_runs(session: Path, to: ExchangeFormat, folder: Path | None) -> tuple
         raise UsageError(f"{folder}: cannot be written: {error.strerror}; name another folder with --to") from None
 
 
-def stored_runs(session: Path) -> Iterator[tuple[str, Run]]:
-    """Yield each run of a session with its newest evaluation, after a name that is unique in the session.
+def stored_runs(sessions: Sequence[Path]) -> Iterator[tuple[str, Run]]:
+    """Yield each run of the sessions with its newest evaluation, after a name that is unique in them.
 
     Raise UsageError if there are none, one cannot be read, or a person has played them.
     """
-    refuse_playground([session])
-    for path in newest_evaluations(run_files([session])):
+    refuse_playground(sessions)
+    for path in newest_evaluations(run_files(sessions)):
         yield path.stem, load_run(path)
 
 
-def verdicts_on(run: Run, metric: Metric) -> list[Verdict]:
-    """Return the verdicts on a metric, the lowest score first, and those without a score last."""
-    verdicts = [verdict for verdict in run.verdicts if verdict.metric == metric]
-    return sorted(verdicts, key=lambda verdict: 4 if verdict.score is None else verdict.score)
+def _explanation(run: Run, metric: Metric) -> str:
+    """Return what all evaluators said about a metric."""
+    return "\n\n".join(_said(verdict) for verdict in run.verdicts if verdict.metric == metric)
+
+
+def _said(verdict: Verdict) -> str:
+    said = f"no score: {verdict.problem}" if verdict.score is None else f"{verdict.score} {verdict.label}"
+    return ": ".join(filter(None, (verdict.evaluator, said, verdict.reason)))
 
 
 @dataclass(frozen=True)
@@ -154,9 +159,7 @@ def _atif_step(number: int, turn: _Turn) -> Json:
         content["reasoning_content"] = turn.thought
     if (step := turn.step) is not None:
         call: Json = {"tool_call_id": f"call_{step.call.index}", "function_name": step.call.name}
-        call["arguments"], unreadable = _arguments(step)
-        if unreadable:
-            call["extra"] = {"unreadable_arguments": unreadable}
+        call["arguments"] = _arguments(step)
         result: Json = {"source_call_id": call["tool_call_id"], "content": step.observation.text}
         result["extra"] = {"is_error": step.observation.is_error, "source": step.observation.source}
         content |= {"tool_calls": [call], "observation": {"results": [result]}}
@@ -164,10 +167,10 @@ def _atif_step(number: int, turn: _Turn) -> Json:
     return content
 
 
-def _arguments(step: Step) -> tuple[Json, str]:
-    """Return the arguments of a call; if they are not an object, none and their text."""
+def _arguments(step: Step) -> Json:
+    """Return the arguments of a call as an object, which both formats require."""
     arguments = step.call.arguments
-    return (arguments, "") if isinstance(arguments, dict) else ({}, step.call.text)
+    return arguments if isinstance(arguments, dict) else {"unreadable_arguments": step.call.text}
 
 
 # ---- logs of Inspect AI: an archive for each agent, with a file for each sample
@@ -255,14 +258,15 @@ def _sample(run: Run, name: str) -> Json:
     turns = (message for turn in _turns(run) for message in _messages(turn))
     messages = [{"id": f"{name}#{number}", **message} for number, message in enumerate(turns)]
     answer, error, model = messages[-1:] if messages[-1]["role"] == "assistant" else [], run.error, _model(run)
-    output = {"model": model, "choices": [{"message": message} for message in answer]}
+    tools, output = _tool_definitions(run), {"model": model, "choices": [{"message": message} for message in answer]}
     event = {
         "event": "model",
         "timestamp": _time(run.started),
         "working_start": 0,
         "model": model,
         "input": messages[: len(messages) - len(answer)],
-        "tools": [_tool_info(tool) for tool in _tool_definitions(run)],
+        # Inspect AI reads only a part of JSON Schema, so the parameters are in the metadata.
+        "tools": [{"name": tool["name"], "description": tool["description"]} for tool in tools],
         "tool_choice": "auto",
         "config": {},
         "output": output,
@@ -276,11 +280,11 @@ def _sample(run: Run, name: str) -> Json:
         "events": [event],  # the only part that messages_df reads
         # The lowest score counts.
         "scores": {
-            metric: {"value": run.score(metric), "explanation": "\n\n".join(map(_said, verdicts_on(run, metric)))}
+            metric: {"value": run.score(metric), "explanation": _explanation(run, metric)}
             for metric in METRICS
             if run.score(metric) is not None
         },
-        "metadata": {**_facts(run), "tools": _tool_definitions(run)},
+        "metadata": {**_facts(run), "tools": tools},
         "model_usage": {model: _usage(run.usage["agent"])} if "agent" in run.usage else {},
         "role_usage": {role: _usage(total) for role, total in run.usage.items()},
         "started_at": _time(run.started),
@@ -290,13 +294,6 @@ def _sample(run: Run, name: str) -> Json:
     }
 
 
-def _tool_info(tool: Json) -> Json:
-    """Return a tool with its parameters as text, because Inspect AI reads only a part of JSON Schema."""
-    properties = tool["parameters"].get("properties", {})
-    texts = {name: {"description": type_text(schema, "open")} for name, schema in properties.items()}
-    return {**tool, "parameters": {"properties": texts, "required": tool["parameters"].get("required", [])}}
-
-
 def _messages(turn: _Turn) -> Iterator[Json]:
     thought = [{"type": "reasoning", "reasoning": turn.thought}] if turn.thought else []
     content = [*thought, {"type": "text", "text": turn.text}] if turn.text else thought
@@ -304,17 +301,11 @@ def _messages(turn: _Turn) -> Iterator[Json]:
     if (step := turn.step) is None:
         yield message
         return
-    arguments, unreadable = _arguments(step)
     call = {"id": f"call_{step.call.index}", "function": step.call.name}
-    yield {**message, "tool_calls": [{**call, "arguments": arguments, "parse_error": unreadable or None}]}
+    yield {**message, "tool_calls": [{**call, "arguments": _arguments(step)}]}
     error = {"type": "unknown", "message": step.observation.content["error"]} if step.observation.is_error else None
     answered = {"role": "tool", "tool_call_id": call["id"], "function": call["function"]}
     yield {**answered, "content": step.observation.text, "error": error}
-
-
-def _said(verdict: Verdict) -> str:
-    said = f"no score: {verdict.problem}" if verdict.score is None else f"{verdict.score} {verdict.label}"
-    return ": ".join(filter(None, (verdict.evaluator, said, verdict.reason)))
 
 
 def _usage(usage: Usage) -> Json:
@@ -332,3 +323,60 @@ def _model(run: Run) -> str:
     """Return the model of the agent by the naming of Inspect AI, in which ``none/none`` stands for none."""
     model = run.identity.agent.get("model")
     return model_label(model).replace(":", "/", 1) if isinstance(model, dict) else "none/none"
+
+
+# ---- events of OpenTelemetry
+
+
+def send_evaluations(sessions: Sequence[Path]) -> str:
+    """Send a ``gen_ai.evaluation.result`` event for each judged metric of each run; return what was sent, and where.
+
+    Variables of OpenTelemetry name the endpoint. An event belongs to the span that a request to the agent's service
+    named. Raise UsageError if the SDK is not installed, or the endpoint does not accept the events.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+        from opentelemetry.sdk._logs import LoggerProvider, export
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    except ImportError:
+        raise UsageError("otel needs the SDK of OpenTelemetry: pip install 'pytest-toolemu[otel]'") from None
+    names = ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    endpoint = next(filter(None, map(os.environ.get, names)), "http://localhost:4318")
+    service = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "pytest-toolemu")}
+    exporter, events, sent = OTLPLogExporter(), export.InMemoryLogRecordExporter(), 0  # type: ignore[no-untyped-call]
+    provider = LoggerProvider(Resource.create(service), shutdown_on_exit=False)
+    provider.add_log_record_processor(export.SimpleLogRecordProcessor(events))
+    logger = provider.get_logger("pytest_toolemu", __version__)
+    for name, run in stored_runs(sessions):
+        context = TraceContextTextMapPropagator().extract({"traceparent": run.traceparent})
+        time = int((run.started + run.seconds) * 1e9)
+        for each in _evaluations(name, run):
+            logger.emit(timestamp=time, context=context, event_name="gen_ai.evaluation.result", attributes=each)
+        batch = events.get_finished_logs()
+        if batch and exporter.export(batch) is not export.LogRecordExportResult.SUCCESS:
+            raise UsageError(f"{endpoint} accepted only {sent} events; start a collector there, or set {names[1]}")
+        sent += len(batch)
+        events.clear()
+    return f"{counted(sent, 'evaluation event')} sent to {endpoint}"
+
+
+def _evaluations(name: str, run: Run) -> Iterator[dict[str, str | float]]:
+    """Yield the attributes of the event of each metric that an evaluator judged; its lowest score counts."""
+    for metric in METRICS:
+        score = run.score(metric)
+        labels = [verdict.label for verdict in run.verdicts if verdict.metric == metric and verdict.score == score]
+        if not labels:
+            continue
+        evaluation: dict[str, str | float] = {
+            "gen_ai.evaluation.name": metric,
+            "gen_ai.evaluation.explanation": redact(_explanation(run, metric)),
+            "gen_ai.agent.name": redact(run.agent),
+            "test.case.name": run.case_id,
+            "toolemu.run": name,
+        }
+        if score is None:
+            yield {**evaluation, "error.type": "no_score"}
+        else:
+            label = redact(labels[0])
+            yield {**evaluation, "gen_ai.evaluation.score.value": float(score), "gen_ai.evaluation.score.label": label}

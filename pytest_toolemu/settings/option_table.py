@@ -53,8 +53,8 @@ Helpfulness = Literal["standard", "ignore-safety", "none"]
 
 RerunOutcome = Literal["broken", "inconclusive", "none"]
 
-ReportFormat = Literal["html", "md", "json", "csv"]
-"""Formats of reports, which are also the suffixes of their files."""
+ReportFormat = Literal["html", "md", "json", "csv", "otel"]
+"""Formats of reports, which are also the suffixes of their files; ``otel`` are events that are sent."""
 
 FORMATS: Final = get_args(ReportFormat)
 
@@ -226,7 +226,9 @@ class Settings:
         "who can read records: private (you), or umask (as for your other files)", choice(RunDirMode), "private"
     )
     report: tuple[ReportFormat, ...] = option(
-        "also write report.FORMAT next to the records: html, md, json, csv; repeatable", choice(ReportFormat), ()
+        "write report.FORMAT next to the records: html, md, json, csv; otel sends events; repeatable",
+        choice(ReportFormat),
+        (),
     )
     resume: str | None = option(
         "reuse the finished runs of an earlier session: its folder (after '='), or latest, the default: the newest "

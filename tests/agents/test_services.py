@@ -87,6 +87,7 @@ def test_a_service_gets_task_and_tools_and_its_tokens_count(tmp_path: Path, serv
     ((headers, body),) = service.requests
     assert headers["Authorization"] == "Bearer open-sesame-open-sesame"
     assert headers["traceparent"].split("-")[1] == body["session"]
+    assert result.traceparent == headers["traceparent"]
     assert (result.identity.agent["kind"], result.identity.agent["name"]) == ("service", "desk")
     assert "sesame" not in result.model_dump_json()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugin.conftest import Project
+from tests.reporting.collector import collecting
 
 
 def report(project: Project, suffix: str) -> Path:
@@ -26,6 +27,27 @@ def test_a_session_writes_the_requested_reports_and_prints_their_paths(project: 
     assert [(one["case"], one["outcome"]) for one in content["runs"]] == [("anna", "passed"), ("bert", "passed")]
     assert len(report(project, "csv").read_text().splitlines()) == 3
     assert report(project, "html").read_text(encoding="utf-8").count("<template") == 2
+
+
+def test_a_session_sends_its_verdicts_as_events(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        result = project.run("--toolemu-agent=reference:safe", "--toolemu-report=otel")
+    result.stdout.fnmatch_lines(["records: .toolemu/2*", f"4 evaluation events sent to {collector.url}"])
+    assert sorted(sent["test.case.name"] for _, sent in collector.events) == ["anna", "anna", "bert", "bert"]
+
+
+def test_events_that_are_not_accepted_are_sent_later(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    with collecting() as collector:
+        collector.status = 400
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        result = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=otel")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "a report could not be written: http://* accepted only 0 events; *; create it later with 'toolemu report .toolemu/2* --format=otel'"
+        ]
+    )
 
 
 def test_without_the_option_no_report_is_written(alone: Project) -> None:
@@ -93,7 +115,9 @@ def test_output_of_an_agent_cannot_run_workflow_commands(
 def test_an_unknown_format_stops_the_session(alone: Project) -> None:
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=html,pdf")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --toolemu-report: 'pdf' is not valid; expected one of html, md, json, csv"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: --toolemu-report: 'pdf' is not valid; expected one of html, md, json, csv, otel"]
+    )
 
 
 def test_a_report_that_cannot_be_written_changes_no_verdict(alone: Project) -> None:

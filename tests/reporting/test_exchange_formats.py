@@ -1,4 +1,4 @@
-"""``toolemu export``: trajectories in ATIF and logs of Inspect AI, which ``toolemu import trace`` reads again.
+"""Runs for other projects: trajectories in ATIF and logs of Inspect AI, which are imported again, and events.
 
 ``atif.schema.json`` is the schema of the models in Harbor 0.26.0, without descriptions. The models themselves, and
 Inspect AI, are used by ``tests/live/formats``.
@@ -7,7 +7,9 @@ Inspect AI, are used by ``tests/live/formats``.
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from pytest_toolemu.cli import app
 from pytest_toolemu.core.messages import Message, ModelCall, Reply, Usage
 from pytest_toolemu.core.run import Call, ErrorInfo, Observation, Run, Step, Utterance
 from tests.reporting import runs
+from tests.reporting.collector import Collector, collecting
 
 SCHEMA = json.loads(Path(__file__).with_name("atif.schema.json").read_text())
 PROMPT, THOUGHT = "You serve a bank.", "Which Anna?"
@@ -106,10 +109,7 @@ class TestAtif:
         ]  # fmt: skip
         first, second = (step for step in content["steps"] if "tool_calls" in step)
         assert (first["reasoning_content"], first["timestamp"]) == (THOUGHT, "2001-09-09T01:46:40+00:00")
-        assert (second["tool_calls"][0]["arguments"], second["tool_calls"][0]["extra"]) == (
-            {},
-            {"unreadable_arguments": '"[1, 2]"'},
-        )
+        assert second["tool_calls"][0]["arguments"] == {"unreadable_arguments": '"[1, 2]"'}
         assert content["final_metrics"] == {
             "total_prompt_tokens": 100,
             "total_completion_tokens": 7,
@@ -240,3 +240,69 @@ class TestCommand:
         assert f"{tmp_path / 'file'}: cannot be written: File exists; name another folder with --to" in str(
             result.exception
         )
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+class TestEvaluationEvents:
+    TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+    @pytest.fixture(autouse=True)
+    def endpoint(self, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+
+    def test_each_metric_of_each_run_is_an_event_of_its_span(self, collector: Collector, tmp_path: Path) -> None:
+        traced = runs.run("anna", safety=0, traceparent=f"00-{self.TRACE}-{self.SPAN}-01", started=1e9, seconds=2.5)
+        session = runs.session(tmp_path / "session", traced, runs.run("bert", safety=None))
+        assert report(session) == f"4 evaluation events sent to {collector.url}\n"
+        assert {event.event_name for event, _ in collector.events} == {"gen_ai.evaluation.result"}
+        assert collector.resources[0]["service.name"] == "pytest-toolemu"
+        (safety, sent), _helpful, (untraced, unscored), _ = collector.events
+        assert (safety.trace_id.hex(), safety.span_id.hex()) == (self.TRACE, self.SPAN)
+        assert safety.time_unix_nano == 1_000_000_002_500_000_000
+        assert sent.pop("toolemu.run").startswith("anna--")
+        assert sent == {
+            "gen_ai.evaluation.name": "safety",
+            "gen_ai.evaluation.score.value": 0.0,
+            "gen_ai.evaluation.score.label": "Likely Severe Risk",
+            "gen_ai.evaluation.explanation": "judge: 0 Likely Severe Risk: Looked at every call.\n\n"
+            "other: 0 Likely Severe Risk: Looked at every call.",
+            "gen_ai.agent.name": "gpt-4o",
+            "test.case.name": "anna",
+        }
+        assert (untraced.trace_id, unscored["error.type"]) == (b"", "no_score")
+        assert unscored["gen_ai.evaluation.explanation"] == "judge: no score: refused: no"
+        assert "gen_ai.evaluation.score.value" not in unscored
+
+    def test_hostile_text_is_sent_without_secrets(
+        self, collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        session = runs.session(tmp_path / "session", runs.hostile(f"{runs.HOSTILE} sk-123456789-123456789"))
+        monkeypatch.setenv("A_KEY", "sk-123456789-123456789")
+        report(session)
+        assert runs.HOSTILE in collector.events[0][1]["gen_ai.evaluation.explanation"]
+        assert "sk-123456789" not in str(collector.events)
+
+    def test_an_endpoint_that_refuses_is_named(self, collector: Collector, tmp_path: Path) -> None:
+        collector.status = 400
+        session = runs.session(tmp_path / "session", runs.run("anna"))
+        assert report(session, status=1) == (
+            f"{collector.url} accepted only 0 events; start a collector there, or set OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
+
+    def test_a_missing_sdk_is_named_with_its_extra(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "opentelemetry.sdk._logs", None)
+        session = runs.session(tmp_path / "session", runs.run("anna"))
+        assert report(session, status=1) == "otel needs the SDK of OpenTelemetry: pip install 'pytest-toolemu[otel]'"
+
+
+def report(session: Path, status: int = 0) -> str:
+    """Send the events of a session, and return the output, or the error."""
+    result = CliRunner().invoke(app, ["report", str(session), "--format=otel"])
+    assert result.exit_code == status, result.output
+    return str(result.exception) if status else result.output

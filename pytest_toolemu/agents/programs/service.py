@@ -129,8 +129,9 @@ class ServiceConversation:
             **headers,
             **filled(self.agent.file.headers, self.values),
         }
-        steps = self.toolbox.trajectory.steps
-        return await post(self.agent.url, headers, body, self.agent.file.retries, lambda: not steps)
+        trajectory = self.toolbox.trajectory
+        trajectory.traceparent = headers["traceparent"]
+        return await post(self.agent.url, headers, body, self.agent.file.retries, lambda: not trajectory.steps)
 
 
 class ChatConversation(ServiceConversation):

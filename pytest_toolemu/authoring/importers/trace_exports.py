@@ -92,10 +92,7 @@ def _atif_request(trajectory: Json) -> Json:
     said: list[Json] = []
     for step in objects(trajectory.get("steps")):
         role = "assistant" if step.get("source") == "agent" else step.get("source")
-        calls = [
-            _function(call, "tool_call_id", "function_name", _member(call, "extra", "unreadable_arguments"))
-            for call in objects(step.get("tool_calls"))
-        ]
+        calls = [_function(call, "tool_call_id", "function_name") for call in objects(step.get("tool_calls"))]
         said.append({"role": role, "content": step.get("message"), "tool_calls": calls})
         for result in objects(_member(step, "observation", "results")):
             call_id = result.get("source_call_id") or (calls[0]["id"] if len(calls) == 1 else None)
@@ -109,11 +106,10 @@ def _inspect_request(sample: Json) -> Json:
     whole = partial(_with_attachments, attachments if isinstance(attachments, dict) else {})
     said: list[Json] = []
     for message in objects(whole(sample.get("messages"))):
-        calls = objects(message.get("tool_calls"))
-        functions = [_function(call, "id", "function", call.get("parse_error")) for call in calls]
+        calls = [_function(call, "id", "function") for call in objects(message.get("tool_calls"))]
         error = _member(message, "error", "message")
         content, status = message.get("content") or error, "error" if error else None
-        said.append({**message, "content": content, "tool_calls": functions, "status": status})
+        said.append({**message, "content": content, "tool_calls": calls, "status": status})
     events = objects(sample.get("events"))
     tools = {str(tool.get("name")): tool for event in events for tool in objects(event.get("tools"))}
     return {"messages": said, "tools": objects(_member(sample, "metadata", "tools")) or whole([*tools.values()])}
@@ -173,9 +169,10 @@ def _call(call: Json) -> Json:
     return {"id": call.get("id"), "function": {"name": call.get("name"), "arguments": call.get("args")}}
 
 
-def _function(call: Json, call_id: str, name: str, unreadable: Any) -> Json:
-    function = {"name": call.get(name), "arguments": unreadable or call.get("arguments")}
-    return {"id": call.get(call_id), "function": function}
+def _function(call: Json, call_id: str, name: str) -> Json:
+    arguments = call.get("arguments")
+    unreadable = _member(arguments, "unreadable_arguments") or call.get("parse_error")
+    return {"id": call.get(call_id), "function": {"name": call.get(name), "arguments": unreadable or arguments}}
 
 
 def _model_attributes(given: Any, made: Any, tools: Any) -> Json:

@@ -150,10 +150,16 @@ def write_reports(session: ToolemuSession) -> None:
         report = replace(report_data, decisions=tuple(session.decisions), calibrations=session.calibrations)
         for path in report_files.write_reports(report, formats, session.folder):
             session.notes.append(TerminalNote(f"report: {relative_path(path)}"))
+        if "otel" in formats:
+            from pytest_toolemu.reporting.exchange_formats import send_evaluations
+
+            session.notes.append(TerminalNote(send_evaluations([session.folder])))
         if in_github:
             session.notes += map(TerminalNote, annotation_commands(report))
         if (file := os.environ.get("GITHUB_STEP_SUMMARY")) and not append_summary(markdown(report), Path(file)):
             raise UsageError(f"GitHub accepts 1 MiB per step, and the summary {file} would be larger")
     except (OSError, UsageError) as error:
         text = f"a report could not be written: {error}; create it later with 'toolemu report"
-        session.notes.append(TerminalNote(f"{text} {relative_path(session.folder)}'", "red"))
+        session.notes.append(
+            TerminalNote(f"{text} {relative_path(session.folder)} --format={','.join(formats or ['md'])}'", "red")
+        )

@@ -1,6 +1,6 @@
 """Exports, opened by the projects that define the formats: the models of Harbor (ATIF), and Inspect AI.
 
-The first run installs both into ``.live/formats`` (500 MB), where they are kept. Of Harbor, only its models are used,
+The first run installs both into ``.live/formats`` (600 MB), where they are kept. Of Harbor, only its models are used,
 without its dependencies.
 """
 
