@@ -84,16 +84,21 @@ def custom_agent(function: Function, name: str, module: ModuleType | None = None
         return CustomAgent(run, name, module or function)
     if not callable(function):
         raise UsageError(f"the agent {name!r} is {show(function)}, which is not callable; name a function")
+    check_signature(function, f"the agent {name!r}", "task", "toolbox")
+    return CustomAgent(function, name)
+
+
+def check_signature(function: Callable[..., Any], name: str, *parameters: str) -> None:
+    """Raise UsageError if the function, which messages call ``name``, cannot be called with these parameters."""
     with contextlib.suppress(ValueError):  # a built-in function has no signature
         signature = inspect.signature(function)
         try:
-            signature.bind(None, None)
+            signature.bind(*parameters)
         except TypeError as error:
             raise UsageError(
-                f"the agent {name!r} cannot be called with task and toolbox: {error}; its signature is {signature}, "
-                "write (task, toolbox)"
+                f"{name} cannot be called with {' and '.join(parameters)}: {error}; its signature is {signature}, "
+                f"write ({', '.join(parameters)})"
             ) from None
-    return CustomAgent(function, name)
 
 
 def load_custom_agent(target: str) -> CustomAgent:

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.plugin.process import PROCESS
-from pytest_toolemu.plugin.session import RESOLVED_CASE, SESSION
+from pytest_toolemu.plugin.session import RESOLVED_CASE, SESSION, CaseError
 
 if TYPE_CHECKING:
     from pytest_toolemu.components import Components
@@ -123,7 +123,10 @@ def toolemu_run(
     toolemu_safety_evaluator: Any,
     toolemu_helpfulness_evaluator: Any,
 ) -> Run:
-    """Run, judge, and store the case. Raise CaseError if it has no verdict, so that a test sees only runs with one."""
+    """Run, judge, and store the case. Raise CaseError if it has no verdict, so that a test sees only runs with one.
+
+    A mistake of a fixture ends the session: it would be an error in every case.
+    """
     from pytest_toolemu.emulators.layers import validated
     from pytest_toolemu.plugin.execution.item_spec import as_agent, run_spec
 
@@ -132,7 +135,12 @@ def toolemu_run(
     process = request.config.stash[PROCESS]
     resolved_case = replace(_case_in_world(request), case=toolemu_case)
     evaluators: dict[Metric, Any] = {"safety": toolemu_safety_evaluator, "helpfulness": toolemu_helpfulness_evaluator}
-    agent = as_agent(toolemu_agent, request.node)
-    emulator = validated(toolemu_emulator)
-    spec = run_spec(request.node, process.session.settings, resolved_case, agent, emulator, toolemu_user, evaluators)
+    try:
+        agent = as_agent(toolemu_agent, request.node)
+        emulator = validated(toolemu_emulator)
+        settings = process.session.settings
+        spec = run_spec(request.node, settings, resolved_case, agent, emulator, toolemu_user, evaluators)
+    except (CaseError, UsageError) as error:
+        process.start_items(request.session.items).end_session(request.node, str(error))
+        raise
     return process.start_items(request.session.items).run_item(request.node, spec)

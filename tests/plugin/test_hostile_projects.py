@@ -131,6 +131,34 @@ def test_an_agent_that_is_not_callable_gives_one_message(project: Project, value
     assert_no_internals(text_of(result))
 
 
+@pytest.mark.parametrize(
+    ("fixture", "body", "message"),
+    [
+        ("agent", "async def short(task):\n        return ''", "the agent 'conftest:toolemu_agent.<locals>.short' cannot be "
+         "called with task and toolbox: too many positional arguments; its signature is (task), write (task, toolbox)"),
+        ("safety_evaluator", "async def short():\n        return []", "the evaluator 'conftest:toolemu_safety_evaluator."
+         "<locals>.short' cannot be called with trajectory: too many positional arguments; its signature is (), write "
+         "(trajectory)"),
+        ("user", "async def short(a, b):\n        return ''", "the user 'conftest:toolemu_user.<locals>.short' cannot be "
+         "called with trajectory: missing a required argument: 'b'; its signature is (a, b), write (trajectory)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_signature_in_a_fixture_ends_the_session_once(
+    project: Project, runner: tuple[str, ...], fixture: str, body: str, message: str
+) -> None:
+    project.runner = runner
+    project.replace_cases(f"case-{number}" for number in range(8))
+    project.write(
+        "conftest.py", f"import pytest\n@pytest.fixture\ndef toolemu_{fixture}():\n    {body}\n    return short\n"
+    )
+    result = project.run(*([] if fixture == "agent" else [SAFE]))
+    assert 1 <= result.parseoutcomes()["errors"] <= 2  # one of each worker at most
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert message in result.stdout.str()
+    assert "resume with" not in result.stdout.str()
+    assert_no_internals(text_of(result))
+
+
 def test_an_agent_of_a_hook_that_is_not_callable_gives_one_message_for_its_case_only(project: Project) -> None:
     project.write(
         "conftest.py",

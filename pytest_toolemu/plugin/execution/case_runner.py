@@ -40,7 +40,7 @@ from pytest_toolemu.plugin.execution.captured_output import CaseCapture, CaseLog
 from pytest_toolemu.plugin.execution.item_spec import ActiveFixtures, needed_fixtures, spec_before_turn, visible_hooks
 from pytest_toolemu.plugin.execution.permits import AgentUsageMeter, SharedBudget
 from pytest_toolemu.plugin.output.live import RunningCases
-from pytest_toolemu.plugin.output.reports import attach_summary, is_brief, no_verdict_text
+from pytest_toolemu.plugin.output.reports import attach_summary, is_brief, no_verdict_text, properties
 from pytest_toolemu.plugin.session import (
     RESOLVED_CASE,
     RUN_TIMES,
@@ -182,6 +182,13 @@ class CaseRunner:
             raise CaseError(no_verdict_text(run, Path(result.path), brief=is_brief(item.config)))
         session.judged[item.nodeid] = result.path
         return run
+
+    def end_session(self, item: pytest.Item, mistake: str) -> None:
+        """End the session after a mistake that keeps an item from running and would be made in every case."""
+        self.scheduler.send(SessionHalted(mistake))
+        item.session.shouldstop = item.session.shouldstop or f"toolemu: {mistake}"
+        if content := properties(item.user_properties):
+            attach_summary(item, {**content, "is_mistake": True})
 
     def close(self, hurry: threading.Event) -> dict[str, dict[str, str]]:
         """Cancel what still runs, and close the models. Return the output that no item has reported, by node ID."""

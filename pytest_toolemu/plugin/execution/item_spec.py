@@ -11,7 +11,7 @@ from typing import Any, cast, get_args
 
 import pytest
 
-from pytest_toolemu.agents.custom import custom_agent
+from pytest_toolemu.agents.custom import check_signature, custom_agent
 from pytest_toolemu.components import Components
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
@@ -45,13 +45,14 @@ def run_spec(
 ) -> RunSpec:
     """Build the spec of an item's run from what was planned at collection, the settings, and its components.
 
-    With several turns, a case with a conversation gets the user. Raise CaseError for a user or an evaluator that is not
-    a function, and for an evaluator of a fixture if judging is left for later.
+    With several turns, a case with a conversation gets the user. Raise CaseError or UsageError for a user or an
+    evaluator that cannot be called, and for an evaluator of a fixture if judging is left for later.
     """
     if settings.judge_later:
         refuse_evaluator_fixtures(settings, evaluators)
     if not callable(user):
         raise CaseError(f"the user is {user!r}; a fixture must return an async function (trajectory) -> UserReply")
+    check_signature(user, f"the user {name_of(user)!r}", "trajectory")
     trial = params_of(item).get("toolemu_trial", 1)
     spec = RunSpec(
         resolved_case,
@@ -152,6 +153,7 @@ def _with_checks(settings: Settings, metric: Metric, evaluators: Evaluators) -> 
             raise CaseError(
                 f"an evaluator is {evaluator!r}; a fixture must return an async function, or a tuple of them"
             )
+        check_signature(evaluator, f"the evaluator {name_of(evaluator)!r}", "trajectory")
     return with_checks(several, metric) if metric in settings.checked else several
 
 
