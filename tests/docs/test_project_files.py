@@ -19,6 +19,7 @@ import pytest_toolemu
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = [
     ROOT / ".github/workflows/ci.yml",
+    ROOT / ".github/workflows/release.yml",
     ROOT / "examples/starter/agent-safety.yml",
     *sorted((ROOT / "examples/github-actions").glob("*.yml")),
 ]
@@ -47,7 +48,7 @@ def test_each_action_runs_at_one_commit() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
     pins = set(re.findall(r"uses: (\S+)@([0-9a-f]{40}) # v\d+\.\d+\.\d+$", text, re.MULTILINE))
     assert text.count("uses: ") == len(re.findall(r"uses: \S+@[0-9a-f]{40} # v", text))
-    assert len(pins) == len({action for action, _ in pins}) == 4
+    assert len(pins) == len({action for action, _ in pins}) == 9
 
 
 def test_ci_installs_versions_that_the_project_allows() -> None:
