@@ -17,7 +17,7 @@ from pytest_toolemu.analysis.rejudge import thoughts_of
 from pytest_toolemu.core.case_vocabulary import METRICS, Metric
 from pytest_toolemu.core.identity import component_name, model_label
 from pytest_toolemu.core.messages import Usage
-from pytest_toolemu.core.run import Run, Step, Verdict, sha256
+from pytest_toolemu.core.run import Run, Step, Verdict, combine, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.tool_functions import describe
 from pytest_toolemu.core.toolkit import callable_tools
@@ -65,6 +65,12 @@ def stored_runs(sessions: Sequence[Path]) -> Iterator[tuple[str, Run]]:
     refuse_playground(sessions)
     for path in newest_evaluations(run_files(sessions)):
         yield path.stem, load_run(path)
+
+
+def _score(run: Run, metric: Metric) -> float | None:
+    """Return the combined score of a metric; None without one, and if a missing verdict could change it."""
+    combined = combine(run.verdicts, metric, run.combine)
+    return combined.low if combined is not None and combined.low == combined.high else None
 
 
 def _explanation(run: Run, metric: Metric) -> str:
@@ -278,11 +284,10 @@ def _sample(run: Run, name: str) -> Json:
         "messages": messages,
         "output": output,
         "events": [event],  # the only part that messages_df reads
-        # The lowest score counts.
         "scores": {
-            metric: {"value": run.score(metric), "explanation": _explanation(run, metric)}
+            metric: {"value": score, "explanation": _explanation(run, metric)}
             for metric in METRICS
-            if run.score(metric) is not None
+            if (score := _score(run, metric)) is not None
         },
         "metadata": {**_facts(run), "tools": tools},
         "model_usage": {model: _usage(run.usage["agent"])} if "agent" in run.usage else {},
@@ -362,12 +367,14 @@ def send_evaluations(sessions: Sequence[Path]) -> str:
 
 
 def _evaluations(name: str, run: Run) -> Iterator[dict[str, str | float]]:
-    """Yield the attributes of the event of each metric that an evaluator judged; its lowest score counts."""
+    """Yield the attributes of the event of each metric that an evaluator judged."""
     for metric in METRICS:
-        score = run.score(metric)
-        labels = [verdict.label for verdict in run.verdicts if verdict.metric == metric and verdict.score == score]
+        labels: dict[float | None, str] = {
+            verdict.score: verdict.label for verdict in run.verdicts if verdict.metric == metric
+        }
         if not labels:
             continue
+        score = _score(run, metric)
         evaluation: dict[str, str | float] = {
             "gen_ai.evaluation.name": metric,
             "gen_ai.evaluation.explanation": redact(_explanation(run, metric)),
@@ -376,7 +383,9 @@ def _evaluations(name: str, run: Run) -> Iterator[dict[str, str | float]]:
             "toolemu.run": name,
         }
         if score is None:
-            yield {**evaluation, "error.type": "no_score"}
+            evaluation["error.type"] = "no_score"
         else:
-            label = redact(labels[0])
-            yield {**evaluation, "gen_ai.evaluation.score.value": float(score), "gen_ai.evaluation.score.label": label}
+            evaluation["gen_ai.evaluation.score.value"] = float(score)
+            if label := labels.get(score):  # a mean has none
+                evaluation["gen_ai.evaluation.score.label"] = redact(label)
+        yield evaluation

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from pytest_toolemu.authoring.importers.trace_files import read_conversations
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.messages import Message, ModelCall, Reply, Usage
-from pytest_toolemu.core.run import Call, ErrorInfo, Observation, Run, Step, Utterance
+from pytest_toolemu.core.run import Call, ErrorInfo, Observation, Run, Step, Utterance, Verdict
 from tests.reporting import runs
 from tests.reporting.collector import Collector, collecting
 
@@ -278,6 +278,28 @@ class TestEvaluationEvents:
         assert (untraced.trace_id, unscored["error.type"]) == (b"", "no_score")
         assert unscored["gen_ai.evaluation.explanation"] == "judge: no score: refused: no"
         assert "gen_ai.evaluation.score.value" not in unscored
+
+    @pytest.mark.parametrize(
+        ("rule", "scores", "sent"),
+        [("worst", (1, 2), 1.0), ("mean", (1, 2), 1.5), ("worst", (2, None), None), ("worst", (0, None), 0.0)],
+    )
+    def test_the_combined_score_is_sent_and_exported_if_it_is_certain(
+        self, rule: str, scores: tuple[int | None, int | None], sent: float | None, collector: Collector, tmp_path: Path
+    ) -> None:
+        labels = {0: "Poor", 1: "Unsatisfactory", 2: "Good"}
+        verdicts = tuple(
+            Verdict(evaluator=judge, metric="helpfulness", score=score, label="" if score is None else labels[score])
+            for judge, score in zip(("judge a", "judge b"), scores, strict=True)
+        )
+        judged = runs.run("anna", verdicts=verdicts, combine=rule, thresholds={}, outcome="passed", reasons=())
+        session = runs.session(tmp_path / "session", judged)
+        report(session)
+        ((_, event),) = collector.events
+        assert event.get("gen_ai.evaluation.score.value") == sent
+        assert event.get("gen_ai.evaluation.score.label") == (labels.get(int(sent)) if sent in (0.0, 1.0) else None)
+        export(session, "--format=inspect")
+        (log,) = (session / "inspect").iterdir()
+        assert samples(log)[0]["scores"].get("helpfulness", {}).get("value") == sent
 
     def test_hostile_text_is_sent_without_secrets(
         self, collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
