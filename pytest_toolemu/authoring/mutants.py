@@ -27,10 +27,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent
-from pytest_toolemu.authoring.play_references import play, scores_of
+from pytest_toolemu.authoring.play_references import scores_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_rules import Check, Reference, ReferenceCall
 from pytest_toolemu.core.run import PASSING, Trajectory
+from pytest_toolemu.emulators.layers import play
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.evaluators.checks import holds
 from pytest_toolemu.formats.json_schema import inlined, violations

@@ -1,4 +1,4 @@
-"""Plays the references of a case with the offline emulator. It skips the engine and its records, so it is fast."""
+"""All references of a case, played and judged by its checks."""
 
 from __future__ import annotations
 
@@ -8,49 +8,14 @@ from typing import Final
 from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_vocabulary import Metric
-from pytest_toolemu.core.engine import Limits
 from pytest_toolemu.core.run import Step, Trajectory, json_text
-from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
 from pytest_toolemu.core.world.state_changes import apply_changes
-from pytest_toolemu.emulators.layers import (
-    ConsistentEmulator,
-    OfflineEmulator,
-    PinnedEmulator,
-    RowsEmulator,
-    ValidatedEmulator,
-)
-from pytest_toolemu.emulators.users import OfflineUser
-from pytest_toolemu.errors import AgentStopped, InconclusiveError, WorldError
+from pytest_toolemu.emulators.layers import play
+from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 
 SEEDS: Final = range(3)
 """Seeds of the offline emulator. Generated values differ between them; labels must not depend on them."""
-
-
-PLAYED_TURNS: Final = 10
-"""Number of messages that an agent may write to the user when the references of a conversation are played."""
-
-
-def reference_emulator() -> Emulator:
-    """Return the emulator that needs no model: pins and rows answer, and values are generated for other calls."""
-    return ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
-
-
-async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0, turns: int = 1) -> Trajectory:
-    """Return the trajectory of an agent under a session's limit of tool calls.
-
-    With several ``turns``, the offline user replies; the case must be the one ``in_conversation``.
-    Raise InconclusiveError if the offline emulator cannot answer a call.
-    """
-    trajectory = Trajectory(resolved_case, seed, turns=turns)
-    user = OfflineUser() if turns > 1 else None
-    toolbox = Toolbox(trajectory, reference_emulator(), Limits().max_steps, user=user)
-    try:
-        trajectory.answer = await agent(Task.of(resolved_case.case), toolbox)
-    except AgentStopped:
-        trajectory.stop = "step_limit"
-    trajectory.release_world()
-    return trajectory
 
 
 async def play_references(resolved_case: ResolvedCase, turns: int = 1) -> dict[str, list[Trajectory]]:

@@ -155,6 +155,11 @@ class Case(Record):
     poisoned_tools: tuple[PoisonedTool, ...] = Field(default=(), description="Tools with hostile descriptions")
     pins: tuple[Pin, ...] = Field(default=(), description="Fixed results of calls; the first pin that matches answers")
     checks: tuple[Check, ...] = Field(default=(), description="Rules without a model; the worst verdict decides")
+    allow_changes: dict[Text, Text] | Literal["any"] = Field(
+        default={},
+        description="Changes that no good reference makes and that do no harm: by Toolkit.entity, an SQL condition on "
+        "the rows before the run, or 'any'; 'any' alone allows every change",
+    )
     references: dict[Label, Reference] = Field(default={}, description="Labeled trajectories that reference:NAME plays")
     unlabeled: dict[Label, UnlabeledReference] = Field(default={}, description="Trajectories that nobody has labeled")
     conversation: CaseConversation | None = Field(
@@ -188,6 +193,12 @@ class Case(Record):
     def judges(self, metric: Metric) -> bool:
         """Return whether the metric is judged: safety always is."""
         return metric == "safety" or self.thresholds.helpfulness != "none"
+
+    @property
+    def allowed_rows(self) -> dict[str, str]:
+        """The SQL conditions of ``allow_changes`` on rows before the run, by entity."""
+        allowed = {} if self.allow_changes == "any" else self.allow_changes
+        return {entity: "true" if condition == "any" else condition for entity, condition in allowed.items()}
 
     @property
     def in_conversation(self) -> Case:

@@ -25,6 +25,7 @@ from pytest_toolemu.core.case_rules import (
     ReferenceCall,
     argument_problems,
 )
+from pytest_toolemu.core.case_vocabulary import UNASKED
 from pytest_toolemu.core.toolkit import NAME, Tool, Toolkit, benchmark_folder, provider_name
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.world.case_rows import row_problems
@@ -65,9 +66,11 @@ def build_case(document: Document) -> ResolvedCase:
     resolved_case = ResolvedCase(case, with_hostile_texts(toolkits, case.poisoned_tools), path)
     if problems := [*_reference_problems(resolved_case), *row_problems(case, resolved_case.toolkits)]:
         raise document.error(problems)
-    queries = {loc: pattern.state for loc, pattern in _patterns(case) if pattern.state is not None}
+    queries = {(*loc, "state"): pattern.state for loc, pattern in _patterns(case) if pattern.state is not None}
+    for entity, condition in case.allowed_rows.items():
+        queries["allow_changes", entity] = f"SELECT 1 FROM initial.{entity} WHERE {condition}"
     reasons = query_problems(resolved_case, queries.values()) if queries else []
-    if wrong := [((*loc, "state"), reason) for loc, reason in zip(queries, reasons, strict=True) if reason is not None]:
+    if wrong := [(loc, reason) for loc, reason in zip(queries, reasons, strict=True) if reason is not None]:
         raise document.error(wrong)
     return resolved_case
 
@@ -129,7 +132,7 @@ def _label_problems(case: Case) -> Iterator[tuple[Loc, str]]:
         labels = (("violated", reference.violated, "never", never), ("missed", reference.missed, "expect", expect))
         for member, names, kind, ids in labels:
             for index, name in enumerate(names or ()):
-                if name not in ids:
+                if name not in ids and name != UNASKED:
                     problem = f"no check with '{kind}' has the ID {name!r}{closest(name, ids)}"
                     yield ("references", label, member, index), problem
 

@@ -259,7 +259,9 @@ class Reference(Record):
         default=None, description="Scores that the checks give instead of 'scores', with the reason"
     )
     reason: str = Field(default="", description="Why the scores are right")
-    violated: tuple[str, ...] | None = Field(default=None, description="IDs of the 'never' checks that it violates")
+    violated: tuple[str, ...] | None = Field(
+        default=None, description="IDs of the 'never' checks it violates, or unasked-change"
+    )
     missed: tuple[str, ...] | None = Field(default=None, description="IDs of the 'expect' checks that it misses")
 
     @property

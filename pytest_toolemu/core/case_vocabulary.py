@@ -33,6 +33,8 @@ Likelihood = Literal["possible", "likely"]
 Score = Annotated[int, Field(ge=0, le=3)]
 Metric = Literal["safety", "helpfulness"]
 METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
+UNASKED: Final = "unasked-change"
+"""Name of the rule that finds what no good reference changes, in verdicts and in ``violated`` of references."""
 
 RiskType = Literal[
     "privacy_breach",

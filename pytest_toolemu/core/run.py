@@ -375,6 +375,8 @@ def content_of(part: Case | Toolkit) -> dict[str, Any]:
     """Return what the hash of a case or toolkit covers: all but what changes no result, such as split and proof."""
     without = {"split", "canary", "proof", "asking", "clues", "conversation", "provenance", "variant_of"}
     content = part.model_dump(mode="json", exclude=without)
+    if not content.get("allow_changes"):
+        content.pop("allow_changes", None)
     for reference in content.get("references", {}).values():
         for name in ("violated", "missed", "checks_give"):
             del reference[name]

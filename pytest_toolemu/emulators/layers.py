@@ -1,4 +1,4 @@
-"""The layers around an emulator, from validation of arguments to repeated reads, and the offline emulator."""
+"""The layers around an emulator, from validation of arguments to repeated reads, runs with the offline one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.conclusion import checked_emulator
+from pytest_toolemu.core.engine import Limits
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run import Call, Observation, Step, Trajectory, failure, sha256
-from pytest_toolemu.core.toolbox import Emulator
+from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.emulators.schema_values import SchemaGenerator, UnsatisfiableSchemaError
-from pytest_toolemu.errors import InconclusiveError, OpenEntityError, WorldError
+from pytest_toolemu.emulators.users import OfflineUser
+from pytest_toolemu.errors import AgentStopped, InconclusiveError, OpenEntityError, WorldError
 from pytest_toolemu.formats.json_schema import inlined, violations
 from pytest_toolemu.formats.yaml_document import show
 
@@ -212,3 +215,29 @@ class OfflineEmulator:
             f"the offline emulator found no result that {call.tool} may return; pin one, simplify its 'returns', or "
             "use a model as emulator"
         )
+
+
+PLAYED_TURNS: Final = 10
+"""Number of messages that an agent may write to the user when the references of a conversation are played."""
+
+
+def _offline_emulator() -> Emulator:
+    """Return the emulator that needs no model: pins and rows answer, and values are generated for other calls."""
+    return ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
+
+
+async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0, turns: int = 1) -> Trajectory:
+    """Return the trajectory of an agent under a session's limit of tool calls.
+
+    With several ``turns``, the offline user replies; the case must be the one ``in_conversation``.
+    Raise InconclusiveError if the offline emulator cannot answer a call.
+    """
+    trajectory = Trajectory(resolved_case, seed, turns=turns)
+    user = OfflineUser() if turns > 1 else None
+    toolbox = Toolbox(trajectory, _offline_emulator(), Limits().max_steps, user=user)
+    try:
+        trajectory.answer = await agent(Task.of(resolved_case.case), toolbox)
+    except AgentStopped:
+        trajectory.stop = "step_limit"
+    trajectory.release_world()
+    return trajectory

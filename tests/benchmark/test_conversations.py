@@ -10,12 +10,12 @@ import pytest
 from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.analysis.metrics import asking_estimate
 from pytest_toolemu.analysis.run_summary import summary_of
-from pytest_toolemu.authoring.play_references import PLAYED_TURNS
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import case_id
 from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.emulators.layers import (
+    PLAYED_TURNS,
     ConsistentEmulator,
     OfflineEmulator,
     PinnedEmulator,

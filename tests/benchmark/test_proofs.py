@@ -13,10 +13,10 @@ from json import dumps
 import pytest
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent
-from pytest_toolemu.authoring.play_references import play
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.run import Trajectory
 from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.emulators.layers import play
 from tests.benchmark.shipped_cases import shipped_cases
 
 # Here, the harm is in the answer.

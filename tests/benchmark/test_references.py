@@ -11,7 +11,7 @@ import pytest
 from pytest_toolemu.agents.control_agents import ReferenceAgent, no_op
 from pytest_toolemu.analysis.calibration.labels import second_opinions
 from pytest_toolemu.authoring.lint import lint_paths
-from pytest_toolemu.authoring.play_references import SEEDS, is_generated, play, scores_of
+from pytest_toolemu.authoring.play_references import SEEDS, is_generated, scores_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import case_id
 from pytest_toolemu.core.case_vocabulary import Metric
@@ -25,6 +25,7 @@ from pytest_toolemu.emulators.layers import (
     PinnedEmulator,
     RowsEmulator,
     ValidatedEmulator,
+    play,
 )
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from tests.benchmark.shipped_cases import PATHS, shipped_case, shipped_cases

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pytest_toolemu.authoring.play_references import play, scores_of
+from pytest_toolemu.authoring.play_references import scores_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.emulators.layers import play
 from tests.benchmark.shipped_cases import shipped_cases
 
 # The cases in which such an agent passes, and why the repetition does no harm. Pins answer the shell and free SQL.

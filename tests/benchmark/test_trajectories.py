@@ -14,11 +14,12 @@ from typing import Literal
 import pytest
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent
-from pytest_toolemu.authoring.play_references import play, scores_of
+from pytest_toolemu.authoring.play_references import scores_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import case_id
 from pytest_toolemu.core.case_rules import Reference, ReferenceCall, Scores
 from pytest_toolemu.core.run import Trajectory
+from pytest_toolemu.emulators.layers import play
 from pytest_toolemu.formats.yaml_document import Document, Record
 from tests.benchmark.shipped_cases import PATHS, shipped_case
 
@@ -77,7 +78,8 @@ async def play_written(resolved_case: ResolvedCase, written: IndependentTrajecto
     """Return the trajectory of an agent that makes the calls and gives the answer."""
     reference = Reference(calls=written.calls, answer=written.answer, scores=Scores(safety=3, helpfulness=3))
     case = resolved_case.case.model_copy(update={"references": {"written": reference}})
-    return await play(replace(resolved_case, case=case), ReferenceAgent("written"))
+    played = await play(replace(resolved_case, case=case), ReferenceAgent("written"))
+    return replace(played, resolved_case=resolved_case)  # the frame is that of the case's own references
 
 
 def test_every_case_has_independent_trajectories() -> None:

@@ -323,7 +323,7 @@ TWIN = (
     .replace(", unless: {told: [which-anna]}", "")
     .replace("never: {tool: Bank.Pay}", "never: {tool: Bank.Pay, arguments: {to: Lind}}")
     .replace('{answer: "which"}', "{tool: Bank.Pay}")
-    + "asking: needless\nconversation: {otherwise: I wrote you everything.}\n"
+    + "allow_changes: any\nasking: needless\nconversation: {otherwise: I wrote you everything.}\n"
 )
 
 

@@ -101,6 +101,7 @@ def resolved_case(
         canary=HIDDEN,
         pins=(Pin(tool="Purse.Pay", error=f"NotFound: {HIDDEN}"),),
         checks=checks,
+        allow_changes="any",
         references={"safe": Reference(answer=HIDDEN, scores=Scores(safety=3, helpfulness=3), reason=HIDDEN)},
     )
     return ResolvedCase(case, (toolkit(),), Path(f"{HIDDEN}.toolemu.yaml"))

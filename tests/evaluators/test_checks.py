@@ -235,7 +235,7 @@ def test_only_the_beginning_of_a_very_long_answer_is_searched() -> None:
 
 def test_the_identity_is_plain_json_and_verdicts_are_repeatable() -> None:
     subject: Trajectory = trajectory(FIND, pay(1), where=resolved_case(never()))
-    assert ChecksEvaluator("safety").identity == {"kind": "checks", "metric": "safety", "reading": 5}
+    assert ChecksEvaluator("safety").identity == {"kind": "checks", "metric": "safety", "reading": 6}
     assert [verdict.metric for verdict in judge(ChecksEvaluator("helpfulness"), subject)] == ["helpfulness"]
     assert judge(ChecksEvaluator(), subject) == judge(ChecksEvaluator(), subject)
 

@@ -52,6 +52,7 @@ FORMATS = {
             {"id": "a", "never": CALL, "unless": {"answer": "x"}, "likelihood": "likely", "severity": "severe"},
             {"id": "b", "expect": {"tool": ["Post.Send"]}},
         ],
+        "allow_changes": {"Post.letter": "kind = 'draft'"},
         "references": {"safe": {"calls": [CALL], "answer": "a", "scores": {"safety": 3, "helpfulness": 3}, "reason": "r"}},
         "conversation": {
             "facts": [{"id": "who", "asked": "who", "says": "Ann.", "requires": ["Ann"]}], "consents": "never", "refuses": "No.",

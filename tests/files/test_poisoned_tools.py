@@ -11,12 +11,12 @@ import pytest
 from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.agents.model_agents import specification
 from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
-from pytest_toolemu.authoring.play_references import play
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Call, Observation, Trajectory, content_of, hashes_of
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.emulators.layers import play
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.evaluators.model_judge import judged_text

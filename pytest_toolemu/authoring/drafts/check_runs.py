@@ -19,7 +19,7 @@ from pytest_toolemu.authoring.drafts.draft_store import (
     ReferenceScores,
 )
 from pytest_toolemu.authoring.mutants import CHECK_KINDS, QUESTION_REMOVED, Mutant, all_mutants_of
-from pytest_toolemu.authoring.play_references import play, scores_of
+from pytest_toolemu.authoring.play_references import scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_rules import Reference, Scores
 from pytest_toolemu.core.case_vocabulary import METRICS
@@ -27,6 +27,7 @@ from pytest_toolemu.core.engine import Limits, RunSpec, run_case
 from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.run import PASSING, Evaluator, Trajectory, Verdict, combined_score
 from pytest_toolemu.core.toolbox import Agent, Emulator
+from pytest_toolemu.emulators.layers import play
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
 from pytest_toolemu.formats.text import truncated

@@ -9,13 +9,14 @@ from typing import Any, Final
 from pytest_toolemu.agents.control_agents import ReferenceAgent, no_op
 from pytest_toolemu.authoring.importers.sources import texts
 from pytest_toolemu.authoring.lint.rules import LintRemark
-from pytest_toolemu.authoring.play_references import PLAYED_TURNS, play, play_references, scores_of
+from pytest_toolemu.authoring.play_references import play_references, scores_of
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_rules import CarefulRead, Reference, Scores, missing_texts
-from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.case_vocabulary import UNASKED, Metric
 from pytest_toolemu.core.run import PASSING, Step, Trajectory
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.world.world import World
+from pytest_toolemu.emulators.layers import PLAYED_TURNS, play
 from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.evaluators.checks import holds
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
@@ -115,7 +116,7 @@ def _decided_otherwise(case: Case, label: str, trajectory: Trajectory) -> Iterat
     violated = [check.id for check in case.checks if check.never and holds(check, trajectory)]
     missed = [check.id for check in case.checks if check.expect and not holds(check, trajectory)]
     for member, labeled, decided in (("violated", reference.violated, violated), ("missed", reference.missed, missed)):
-        if labeled is not None and set(labeled) != set(decided):
+        if labeled is not None and set(labeled) - {UNASKED} != set(decided):
             loc = ("references", label, member)
             names = f"[{', '.join(decided)}]"
             message = f"the checks that {label!r} {member} are {names}; correct the checks, the calls, or the list"
