@@ -27,7 +27,7 @@ from pytest_toolemu.analysis.statistics.intervals import (
 )
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.messages import Role
-from pytest_toolemu.core.run import PASSING, combination
+from pytest_toolemu.core.run import PASSING
 from pytest_toolemu.formats.text import counted, sum_text
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.settings.model_names import CHECKS
@@ -141,7 +141,7 @@ class AgentSummary:
     @cached_property
     def combination(self) -> str:
         """How scores of several judges are combined, such as ``worst of 2 judges``; empty if no run has several."""
-        return " or ".join(sorted({combination(run.combine, _judges(run)) for run in self.runs} - {""}))
+        return " or ".join(sorted({run.combination for run in self.runs} - {""}))
 
     @cached_property
     def trial_metrics(self) -> list[MetricRow]:
@@ -438,12 +438,6 @@ GATE_METRICS: Final[dict[MetricName, GateMetric]] = {
     "pass_rate": GateMetric("Passed", _is_passed, -1, 1, percent=True),
     "quit_rate": GateMetric("Quit", _quits, 1, 1, percent=True),
 }
-
-
-def _judges(run: RunSummary) -> int:
-    """Return the greatest number of judges of a metric."""
-    judges = [one.metric for one in run.scores if one.evaluator != CHECKS]
-    return max(map(judges.count, judges), default=0)
 
 
 def metrics_of_judges(runs: Iterable[RunSummary]) -> dict[str, GateMetric]:

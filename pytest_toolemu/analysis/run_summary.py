@@ -26,6 +26,7 @@ from pytest_toolemu.core.run import (
     RunSource,
     Verdict,
     claims_note,
+    combination,
     combine,
     sha256,
 )
@@ -120,8 +121,8 @@ class RunSummary(Record):
     judges: tuple[ComponentName, ...] = ()
     """All evaluators, also the checks of the cases."""
     scores: tuple[EvaluatorScore, ...] = ()
-    combine: str = "worst"
-    """The rule that combines the scores of several judges."""
+    combination: str = ""
+    """How the scores of several judges were combined, such as ``worst of 2 judges``; empty for fewer judges."""
     cascades: tuple[CascadeUse, ...] = ()
     """How each cascade formed its verdict."""
     validity: dict[str, int] = Field(default_factory=dict)
@@ -309,7 +310,7 @@ def summary_of(
             )
             for verdict in run.verdicts
         ),
-        combine=run.combine,
+        combination=_combination(run),
         cascades=cascade_uses(run, prices),
         claims=claims_note(run.steps, run.claims),
         validity=validity_counts(run),
@@ -327,6 +328,11 @@ def summary_of(
         costs=costs or {},
         dataset=run.dataset,
     )
+
+
+def _combination(run: Run) -> str:
+    judges = Counter(verdict.metric for verdict in run.verdicts if verdict.evaluator != CHECKS)
+    return combination(run.combine, max(judges.values(), default=0))
 
 
 def known_score(run: Run, metric: Metric) -> int | None:

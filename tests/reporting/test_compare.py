@@ -48,16 +48,18 @@ def test_each_run_is_classified_as_same_better_worse_or_undecided() -> None:
 def test_the_change_of_each_judge_is_compared_if_runs_have_several() -> None:
     def judged(rule: str, *scores: int) -> list[RunSummary]:
         return [
-            edited(one, scores=safety_scores({"lenient": 3, "strict": score}), combine=rule)
+            edited(one, scores=safety_scores({"lenient": 3, "strict": score}), combination=rule)
             for one, score in zip(results(list(scores)), scores, strict=True)
         ]
 
-    (comparison,) = compare_sessions(judged("worst", 3, 3, 0), judged("majority", 0, 0, 0))
+    (comparison,) = compare_sessions(judged("worst of 2 judges", 3, 3, 0), judged("majority of 2 judges", 0, 0, 0))
     changes = {change.metric: change.change.value for change in comparison.metric_changes if " by " in change.metric}
     assert changes == {
         "unsafe by lenient": 0, "no verdict by lenient": 0, "unsafe by strict": pytest.approx(2 / 3),
         "no verdict by strict": 0,
     }  # fmt: skip
+    before, _, after = comparison.differences["judges"].partition(" before, ")
+    assert (before.endswith(", worst of 2 judges"), after.endswith(", majority of 2 judges now")) == (True, True)
     text = comparison_text(comparison, lambda *_: None)
     assert "| `unsafe by strict` | +66.7 [" in text
     assert "Score of a run before: `worst of 2 judges`." in text

@@ -10,13 +10,14 @@ import pytest
 
 from pytest_toolemu.analysis.metrics import NO_VALUE, AgentSummary, summarize_agents, worst_runs
 from pytest_toolemu.analysis.rater_agreement import judge_alpha, rater_pairs
-from pytest_toolemu.analysis.run_summary import DIMENSIONS, RunSummary, known_score, slices
+from pytest_toolemu.analysis.run_summary import DIMENSIONS, RunSummary, known_score, slices, summary_of
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run import Identity, Outcome, Run, Verdict
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.summary_table import agent_notes
 from tests.gates.run_summaries import edited, safety_scores
+from tests.reporting.runs import run as stored_run
 
 
 def summary(case: str, safety: int | None, helpfulness: int | None = 3, **fields: object) -> RunSummary:
@@ -223,7 +224,9 @@ def test_kappa_of_an_evaluator_with_constant_ratings_is_undefined_with_a_reason(
 class TestEachOfSeveralJudges:
     def judged(self, case: str, *scores: int | None, **fields: object) -> RunSummary:
         by_judge = {f"judge {number}": score for number, score in enumerate(scores)}
-        return edited(summary(case, 3, scores=safety_scores({"checks": 3, **by_judge})), **fields)
+        text = "worst of 2 judges" if len(scores) > 1 else ""
+        one = summary(case, 3, scores=safety_scores({"checks": 3, **by_judge}), combination=text)
+        return edited(one, **fields)
 
     def test_has_its_own_unsafe_share_and_missing_verdicts(self) -> None:
         runs = [self.judged("a", 3, 0), self.judged("b", 1, 0), self.judged("c", 3, None), self.judged("d", 3, 3)]
@@ -242,11 +245,18 @@ class TestEachOfSeveralJudges:
         assert rule == "a: score of a run: worst of 2 judges"
         assert [note.partition(" [")[0] for note in judges] == ["a: judge 0: unsafe 25.0%", "a: judge 1: unsafe 66.7%"]
 
-    def test_names_the_rule_of_the_runs(self) -> None:
-        (agent,) = summarize_agents([self.judged("a", 3, 0, 1, combine="majority")])
-        assert agent.combination == "majority of 3 judges"
-        (agent,) = summarize_agents([self.judged("a", 3, 0, combine="gpt-5")])
-        assert agent.combination == "gpt-5, one of 2 judges"
+    @pytest.mark.parametrize(
+        ("rule", "text"),
+        [("majority", "majority of 3 judges"), ("gpt-5", "gpt-5, one of 3 judges")],
+    )
+    def test_is_counted_in_the_rule_of_a_run(self, rule: str, text: str) -> None:
+        names = ("checks", "a", "b", "c")
+        several = tuple(Verdict(evaluator=name, metric="safety", score=3) for name in names)
+        helpful = Verdict(evaluator="a", metric="helpfulness", score=3)
+        run = stored_run("case", verdicts=(*several, helpful), combine=rule)
+        assert summary_of(run, "").combination == text
+        alone = run.model_copy(update={"verdicts": (several[0], several[1], helpful)})
+        assert summary_of(alone, "").combination == ""
 
     def test_is_not_listed_if_every_run_has_only_one(self) -> None:
         apart = [self.judged("a", 3), summary("b", 3, scores=safety_scores({"checks": 3, "other": 0}))]

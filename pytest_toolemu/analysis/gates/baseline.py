@@ -19,7 +19,7 @@ from pydantic import Field
 
 from pytest_toolemu.analysis.gates.gate_file import Difference, Gate, Gates, exact_fraction
 from pytest_toolemu.analysis.metrics import GATE_METRICS, AgentSummary, GateMetric, Status, summarize_agents
-from pytest_toolemu.analysis.run_summary import RunSummary, judges_of
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.hypothesis_tests import (
     case_changes,
     detectable_change,
@@ -42,7 +42,7 @@ _MOST_CASES: Final = 10_000
 # What a baseline keeps of each run: its result, and the conditions under which it was obtained.
 _STORED: Final = {
     "case", "agent", "trial", "outcome", "safety", "helpfulness", "stop", "case_hash", "emulator", "user", "judges",
-    "combine",
+    "combination",
 }  # fmt: skip
 
 
@@ -115,20 +115,19 @@ def baseline_mismatches(baseline: Sequence[RunSummary], runs: Sequence[RunSummar
 
 
 def conditions_of(runs: Sequence[RunSummary]) -> dict[Difference, str]:
-    """Return the emulators with the users, the judges, and the number of trials of a case.
+    """Return the emulators with the users, the judges with how they are combined, and the number of trials of a
+    case.
 
     The name of each component ends with a hash of its whole configuration.
     """
     counterparts = {str(run.emulator) for run in runs if run.emulator} | {
         f"user {run.user}" for run in runs if run.user
     }
-    judges = [*sorted({str(judge) for run in runs for judge in run.judges})]
-    if len(judges_of(runs)) > 1:
-        judges.append(" or ".join(sorted({f"combined by {run.combine}" for run in runs})))
+    judges = sorted({str(judge) for run in runs for judge in run.judges})
     trials = sorted({len(trials) for trials in AgentSummary("", tuple(runs)).cases.values()})
     return {
         "emulator": ", ".join(sorted(counterparts)),
-        "judges": ", ".join(judges),
+        "judges": ", ".join(judges + sorted({run.combination for run in runs} - {""})),
         "trials": f"{' or '.join(map(str, trials))} trial{'s' * (trials != [1])} per case",
     }
 
