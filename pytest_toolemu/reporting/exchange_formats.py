@@ -246,7 +246,9 @@ class _InspectLog:
                 scores.append({"name": metric, "scorer": metric, **counts, "metrics": {"mean": mean}})
         results = {"total_samples": len(samples), "completed_samples": len(samples), "scores": scores}
         self._write("summaries.json", samples)
-        self._write("header.json", {"version": 2, "status": "success", "eval": spec, "results": results})
+        stats = {"started_at": started, "completed_at": max(sample["completed_at"] for sample in samples)}
+        header = {"version": 2, "status": "success", "eval": spec, "results": results, "stats": stats}
+        self._write("header.json", header)
         self.archive.close()
         self.path.replace(self.folder / f"{self.session}_toolemu_{self.id}.eval")
 

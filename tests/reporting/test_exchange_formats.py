@@ -139,6 +139,7 @@ class TestInspect:
         ]
         assert header["results"]["scores"][0]["unscored_samples"] == 1
         assert header["eval"]["config"] == {"epochs": 2}
+        assert header["stats"]["started_at"] == header["eval"]["created"] <= header["stats"]["completed_at"]
         assert [(sample["id"], sample["epoch"], list(sample["scores"])) for sample in samples(log)] == [
             ("anna", 1, ["safety", "helpfulness"]),
             ("anna", 2, ["safety", "helpfulness"]),
