@@ -71,6 +71,20 @@ def test_every_number_leads_to_the_runs_that_it_counts(varied: TestClient) -> No
     assert different == {}
 
 
+def test_each_of_several_judges_has_its_own_rates_beside_the_rule(varied: TestClient) -> None:
+    agents = (
+        varied.get("/sessions/varied/results").text.partition('<section id="agents">')[2].partition("</section>")[0]
+    )
+    assert agents.count("Score of a run: worst of 2 judges.") == 2
+    table = agents.partition("<h3>Each judge</h3>")[2]
+    rows = re.findall(r'<th scope="row">([^<]*)</th>', table)
+    names = ("unsafe", "helpful", "no verdict")
+    assert rows == ["score of a run", *(f"{judge}: {name}" for judge in ("judge", "other") for name in names)]
+    unsafe = re.search(r"judge: unsafe</th>\s*<td><a[^>]*>([0-9.]+%) \[", table)
+    assert unsafe is not None
+    assert unsafe[1] == "50.0%"
+
+
 def test_figures_of_all_runs_of_an_agent_lead_to_these(varied: TestClient) -> None:
     page = varied.get("/sessions/varied/results").text
     trust = page.partition('<section id="trust">')[2].partition("<h3>Agreement")[0]
