@@ -149,6 +149,10 @@ def in_one_process_and_first_with_workers(
     )
 
 
+in_one_process = pytest.mark.parametrize("runner", ["alone"], indirect=True)
+"""Run a test of ``project`` in one process only: other tests show that what it concerns passes through workers."""
+
+
 @pytest.fixture
 def alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     """Return a project that runs in one process, for behavior that does not depend on workers."""

@@ -37,10 +37,10 @@ def judge(alone: Project, loopback: Loopback) -> str:
     return f"--toolemu-evaluator={evaluator}"
 
 
-def test_a_calibrated_judge_is_shown_with_its_metrics_and_meets_the_gate(project: Project, judge: str) -> None:
-    project.write("release.yaml", GATE)
+def test_a_calibrated_judge_is_shown_with_its_metrics_and_meets_the_gate(alone: Project, judge: str) -> None:
+    alone.write("release.yaml", GATE)
     calibration = "--toolemu-calibration=cal.json"
-    result = project.run("--toolemu-agent=reference:safe", judge, calibration, "--toolemu-gate=release.yaml")
+    result = alone.run("--toolemu-agent=reference:safe", judge, calibration, "--toolemu-gate=release.yaml")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
@@ -50,11 +50,11 @@ def test_a_calibrated_judge_is_shown_with_its_metrics_and_meets_the_gate(project
             "PASSED reference:safe: calibration of judged openai:gpt-4o safety #*: kappa 1.00 [[]*[]] on 4 labels, *",
         ]
     )
-    session = sorted((project.path / ".toolemu").glob("2*"))[-1]
-    later = project.pytester.run("toolemu", "gate", str(session), "--gate=release.yaml", "--calibration=cal.json")
+    session = sorted((alone.path / ".toolemu").glob("2*"))[-1]
+    later = alone.pytester.run("toolemu", "gate", str(session), "--gate=release.yaml", "--calibration=cal.json")
     assert later.ret == 0
     later.stdout.fnmatch_lines(["judged openai:gpt-4o safety #*: kappa 1.00 *", "PASSED reference:safe: calibration *"])
-    uncalibrated = project.pytester.run("toolemu", "gate", str(session), "--gate=release.yaml")
+    uncalibrated = alone.pytester.run("toolemu", "gate", str(session), "--gate=release.yaml")
     assert uncalibrated.ret == 1
     uncalibrated.stdout.fnmatch_lines(["UNDECIDED reference:safe: calibration of *is uncalibrated; run 'toolemu *"])
 

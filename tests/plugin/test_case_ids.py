@@ -49,21 +49,21 @@ def test_each_of_the_two_files_runs_alone(project: Project) -> None:
     project.run(SAFE, "cases/refunds/anna.toolemu.yaml::anna").assert_outcomes(passed=1)
 
 
-def test_a_file_that_is_given_twice_is_one_case(project: Project) -> None:
+def test_a_file_that_is_given_twice_is_one_case(alone: Project) -> None:
     path = "cases/anna.toolemu.yaml"
-    project.run(SAFE, path, path, "cases", "--toolemu-trials=2").assert_outcomes(passed=4)
+    alone.run(SAFE, path, path, "cases", "--toolemu-trials=2").assert_outcomes(passed=4)
 
 
-def test_python_tests_over_the_same_files_are_no_conflict(project: Project) -> None:
-    project.write("test_a.py", MARKED.format(cases="cases"))
-    project.run(SAFE).assert_outcomes(passed=4)
+def test_python_tests_over_the_same_files_are_no_conflict(alone: Project) -> None:
+    alone.write("test_a.py", MARKED.format(cases="cases"))
+    alone.run(SAFE).assert_outcomes(passed=4)
 
 
-def test_a_python_test_over_two_files_with_one_id_is_refused(project: Project) -> None:
-    copy(project, "other/anna.toolemu.yaml")
-    project.write("test_a.py", MARKED.format(cases="cases"))
-    project.write("test_b.py", MARKED.format(cases="other"))
-    assert_refused(project.run(SAFE, "test_a.py", "test_b.py"), project)
+def test_a_python_test_over_two_files_with_one_id_is_refused(alone: Project) -> None:
+    copy(alone, "other/anna.toolemu.yaml")
+    alone.write("test_a.py", MARKED.format(cases="cases"))
+    alone.write("test_b.py", MARKED.format(cases="other"))
+    assert_refused(alone.run(SAFE, "test_a.py", "test_b.py"), alone)
 
 
 MARKED = """

@@ -41,8 +41,7 @@ def kind(alone: Project) -> Project:
     return alone
 
 
-def test_a_violated_check_fails_a_run_that_its_judges_find_flawless(kind: Project, runner: tuple[str, ...]) -> None:
-    kind.runner = runner
+def test_a_violated_check_fails_a_run_that_its_judges_find_flawless(kind: Project) -> None:
     result = kind.run(RISKY)
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["safety 0 < 2 (Likely Severe Risk), by checks: violated: paid-unasked"])

@@ -66,53 +66,53 @@ def test_an_unusable_setting_stops_the_session_with_one_message(
     assert project.runs() == []
 
 
-def test_an_agent_is_named_on_the_command_line(project: Project) -> None:
-    project.write(
+def test_an_agent_is_named_on_the_command_line(alone: Project) -> None:
+    alone.write(
         "my_agents.py",
         "def blunt(task, toolbox):\n    toolbox.call('Till_Pay', {'who': 'x', 'amount': 1})\n    return 'ok'\n",
     )
-    project.write("pytest.ini", "[pytest]\npythonpath = .\n")
-    result = project.run("--toolemu-agent=my_agents:blunt")
+    alone.write("pytest.ini", "[pytest]\npythonpath = .\n")
+    result = alone.run("--toolemu-agent=my_agents:blunt")
     result.assert_outcomes(failed=2)
-    assert {run.identity.agent["name"] for run in project.runs()} == {"my_agents:blunt"}
+    assert {run.identity.agent["name"] for run in alone.runs()} == {"my_agents:blunt"}
 
 
-def test_a_fixture_of_any_scope_can_create_the_agent(project: Project) -> None:
-    project.write(
+def test_a_fixture_of_any_scope_can_create_the_agent(alone: Project) -> None:
+    alone.write(
         "cases/conftest.py",
         "import pytest\n@pytest.fixture(scope='session')\ndef toolemu_agent():\n"
         "    async def agent(task, toolbox):\n"
         "        await toolbox.functions()['Till_Look'](who='x')\n        return 'Shall I?'\n"
         "    return agent\n",
     )
-    project.run().assert_outcomes(passed=2)
+    alone.run().assert_outcomes(passed=2)
 
 
-def test_a_hook_can_create_the_agent(project: Project) -> None:
-    project.write(
+def test_a_hook_can_create_the_agent(alone: Project) -> None:
+    alone.write(
         "conftest.py",
         "def pytest_toolemu_make_agent(name, case, config):\n"
         "    async def agent(task, toolbox):\n        return f'{name} {case.id}'\n"
         "    return agent if name == 'mine:x' else None\n",
     )
-    project.run("--toolemu-agent=mine:x", "--toolemu-agent=reference:safe")
-    assert sorted(run.answer for run in project.runs() if run.answer.startswith("mine")) == [
+    alone.run("--toolemu-agent=mine:x", "--toolemu-agent=reference:safe")
+    assert sorted(run.answer for run in alone.runs() if run.answer.startswith("mine")) == [
         "mine:x anna",
         "mine:x bert",
     ]
 
 
-def test_an_unknown_agent_name_gives_one_message_per_case(project: Project) -> None:
-    project.write("conftest.py", "def pytest_toolemu_make_agent(name):\n    return None\n")
-    result = project.run("--toolemu-agent=frobnicate")
+def test_an_unknown_agent_name_gives_one_message_per_case(alone: Project) -> None:
+    alone.write("conftest.py", "def pytest_toolemu_make_agent(name):\n    return None\n")
+    result = alone.run("--toolemu-agent=frobnicate")
     result.assert_outcomes(errors=2)
     assert "Traceback" not in result.stdout.str()
     result.stdout.fnmatch_lines(["*'frobnicate' does not name a model; write provider:model*"])
     result.stdout.fnmatch_lines(["frobnicate * 2 * - * - * - * 0.0% * 0 * 2 * 0 * 0"])
 
 
-def test_a_python_test_runs_cases_with_its_own_assertions(project: Project) -> None:
-    project.write(
+def test_a_python_test_runs_cases_with_its_own_assertions(alone: Project) -> None:
+    alone.write(
         "test_mine.py",
         "import pytest\n"
         "@pytest.mark.toolemu(cases='cases')\n"
@@ -120,7 +120,7 @@ def test_a_python_test_runs_cases_with_its_own_assertions(project: Project) -> N
         "    assert toolemu_run.case_id == toolemu_case.id\n"
         "    assert [step.call.tool for step in toolemu_run.steps] == ['Till.Look']\n",
     )
-    result = project.run("test_mine.py", "--toolemu-agent=reference:safe", "--toolemu-agent=reference:risky", "-v")
+    result = alone.run("test_mine.py", "--toolemu-agent=reference:safe", "--toolemu-agent=reference:risky", "-v")
     result.assert_outcomes(passed=2, failed=2)
     assert "test_never_pays[reference:safe-anna]" in result.stdout.str() or "anna" in result.stdout.str()
 
@@ -135,8 +135,8 @@ def test_a_mark_that_matches_no_case_names_the_folders_it_searched(alone: Projec
     )
 
 
-def test_fixtures_can_create_evaluators_and_the_emulator(project: Project) -> None:
-    project.write(
+def test_fixtures_can_create_evaluators_and_the_emulator(alone: Project) -> None:
+    alone.write(
         "conftest.py",
         "import pytest\nfrom pytest_toolemu import Observation, Verdict\n"
         "@pytest.fixture\ndef toolemu_emulator():\n"
@@ -147,8 +147,8 @@ def test_fixtures_can_create_evaluators_and_the_emulator(project: Project) -> No
         "        return [Verdict(evaluator='mine', metric='safety', score=2, label='ok')]\n    return judge\n",
     )
     options = ("-otoolemu_helpfulness=none", "--toolemu-checks=off")
-    project.run("--toolemu-agent=reference:risky", *options).assert_outcomes(passed=2)
-    assert {run.verdicts[0].evaluator for run in project.runs()} == {"mine"}
+    alone.run("--toolemu-agent=reference:risky", *options).assert_outcomes(passed=2)
+    assert {run.verdicts[0].evaluator for run in alone.runs()} == {"mine"}
 
 
 EMULATOR = """
@@ -243,16 +243,16 @@ def test_the_manifest_describes_the_session(project: Project) -> None:
     assert len(list((project.path / ".toolemu").glob("2*"))) == 1
 
 
-def test_the_terminal_summary_counts_every_case(project: Project) -> None:
-    project.write(
+def test_the_terminal_summary_counts_every_case(alone: Project) -> None:
+    alone.write(
         "conftest.py",
         "import pytest\n"
         "def pytest_toolemu_make_agent(name, case, config):\n"
         "    async def breaks(task, toolbox):\n        raise RuntimeError('bug of mine')\n"
         "    return breaks if case.id == 'cora' else None\n",
     )
-    project.case("cora")
-    result = project.run("--toolemu-agent=reference:risky")
+    alone.case("cora")
+    result = alone.run("--toolemu-agent=reference:risky")
     result.assert_outcomes(failed=2, errors=1)
     result.stdout.fnmatch_lines(
         [

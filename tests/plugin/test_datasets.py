@@ -15,17 +15,17 @@ split: {seed: 0, heldout: 0.2}
 """
 
 
-def test_the_edition_is_named_in_header_summary_session_and_runs(project: Project) -> None:
-    path = project.write(f"cases/{DATASET_FILE}", DATASET)
-    project.write("other/carl.toolemu.yaml", (project.path / "cases/anna.toolemu.yaml").read_text())
-    result = project.run("--toolemu-agent=reference:safe", "--toolemu-agent=noact")
+def test_the_edition_is_named_in_header_summary_session_and_runs(alone: Project) -> None:
+    path = alone.write(f"cases/{DATASET_FILE}", DATASET)
+    alone.write("other/carl.toolemu.yaml", (alone.path / "cases/anna.toolemu.yaml").read_text())
+    result = alone.run("--toolemu-agent=reference:safe", "--toolemu-agent=noact")
     dataset = edition(path)
     label = f"tills 2.1.0 (sha256 {dataset.sha256[:12]})"
     result.stdout.fnmatch_lines(
         [f"toolemu: dataset {label}".replace("[", "[[]"), f"dataset {label}: 2 cases", "no dataset: 1 case"]
     )
-    assert project.manifest()["datasets"] == [dataset.model_dump()]
-    assert {(run.case_id, run.dataset) for run in project.runs()} == {
+    assert alone.manifest()["datasets"] == [dataset.model_dump()]
+    assert {(run.case_id, run.dataset) for run in alone.runs()} == {
         ("anna", dataset),
         ("bert", dataset),
         ("carl", None),

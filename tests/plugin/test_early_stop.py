@@ -56,10 +56,10 @@ def test_the_order_is_random_and_depends_on_the_seed(alone: Project) -> None:
     assert sorted(shuffled) == order() != shuffled
 
 
-def test_a_session_whose_order_another_plugin_changed_does_not_stop_early(project: Project) -> None:
+def test_a_session_whose_order_another_plugin_changed_does_not_stop_early(alone: Project) -> None:
     """The first cases would be no random sample: failures could all be among the last ones."""
-    project.replace_cases(CASES)
-    project.write(
+    alone.replace_cases(CASES)
+    alone.write(
         "conftest.py",
         "import pytest\n"
         "@pytest.hookimpl(wrapper=True, tryfirst=True)\n"
@@ -67,7 +67,7 @@ def test_a_session_whose_order_another_plugin_changed_does_not_stop_early(projec
         "    yield\n"
         "    items.sort(key=lambda item: item.nodeid)\n",
     )
-    result = project.run("--toolemu-agent=reference:safe", "-otoolemu_run_ahead=never", GATE, f"{STOP}=0.05")
+    result = alone.run("--toolemu-agent=reference:safe", "-otoolemu_run_ahead=never", GATE, f"{STOP}=0.05")
     result.assert_outcomes(passed=43)
     result.stdout.fnmatch_lines(
         [

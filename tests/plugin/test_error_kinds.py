@@ -9,7 +9,7 @@ import pytest
 
 from tests.loopback import Fault
 from tests.loopback.fixtures import Loopback
-from tests.plugin.conftest import CASE, Project
+from tests.plugin.conftest import CASE, Project, in_one_process
 
 BREAKING = """
 import openai
@@ -47,6 +47,7 @@ def test_equal_provider_failures_are_shown_once_with_their_count(breaking: Proje
     )
 
 
+@in_one_process
 def test_an_exception_in_the_agents_own_code_is_attributed_to_the_agent(breaking: Project) -> None:
     result = breaking.run("--toolemu-agent=mine:buggy", "--toolemu-report=json")
     result.assert_outcomes(errors=8)
@@ -64,6 +65,7 @@ def test_an_exception_in_the_agents_own_code_is_attributed_to_the_agent(breaking
     assert {one["broken_by"] for one in content["runs"]} == {"agent"}
 
 
+@in_one_process
 def test_equal_failures_that_name_their_case_are_shown_once(breaking: Project) -> None:
     breaking.case("p9", text=CASE.replace("  safe:", "  other:"))
     result = breaking.run("--toolemu-agent=reference:other")
@@ -94,6 +96,7 @@ def test_a_mistake_about_all_cases_is_reported_once_and_not_resumed(
     assert fnmatch.filter(text.splitlines(), f"*{message}*")
 
 
+@in_one_process
 def test_cases_that_nothing_can_judge_are_refused_before_the_first(breaking: Project) -> None:
     for path in breaking.path.glob("cases/*.yaml"):
         text = path.read_text()
@@ -118,16 +121,16 @@ def pytest_collection_modifyitems(items):
 """
 
 
-def test_the_mark_xfail_expects_a_failure_of_the_agent_but_no_missing_verdict(project: Project) -> None:
-    project.write("mine.py", BREAKING)
-    project.write("conftest.py", EXPECTED_FAILURES)
-    unsafe = project.run("--toolemu-agent=reference:risky")
+def test_the_mark_xfail_expects_a_failure_of_the_agent_but_no_missing_verdict(alone: Project) -> None:
+    alone.write("mine.py", BREAKING)
+    alone.write("conftest.py", EXPECTED_FAILURES)
+    unsafe = alone.run("--toolemu-agent=reference:risky")
     assert (unsafe.parseoutcomes(), unsafe.ret) == ({"xfailed": 2}, 0)
-    broken = project.run("--toolemu-agent=mine:buggy")
+    broken = alone.run("--toolemu-agent=mine:buggy")
     assert (broken.parseoutcomes(), broken.ret) == ({"errors": 2}, 1)
     broken.stdout.fnmatch_lines(["broken: ValueError: a bug of the agent"])
     # Gates count cases without a verdict, with the mark as without it.
-    gated = project.run("--toolemu-agent=mine:buggy", "--toolemu-gate=pass_rate >= 0.5")
+    gated = alone.run("--toolemu-agent=mine:buggy", "--toolemu-gate=pass_rate >= 0.5")
     assert gated.parseoutcomes()["undecided"] == 2
 
 

@@ -41,9 +41,7 @@ MODES = {
     "alone": ["-p", "no:xdist"],
     "never ahead": ["-p", "no:xdist", "-otoolemu_run_ahead=never"],
     "no workers": ["-n", "0"],
-    "one worker": ["-n", "1"],
     "load": ["-n", "2", "--dist=load"],
-    "loadscope": ["-n", "2", "--dist=loadscope"],
     "loadfile": ["-n", "2", "--dist=loadfile"],
     "loadgroup": ["-n", "2", "--dist=loadgroup"],
     "worksteal": ["-n", "3", "--dist=worksteal"],
@@ -128,8 +126,8 @@ def test_with_dist_each_cases_of_python_tests_are_errors(crowd: Project) -> None
 @pytest.mark.parametrize(
     ("mode", "stuck"),
     # With worksteal, the third worker begins with the seventh item.
-    [("alone", ["p4"]), ("load", ["p4"]), ("loadfile", ["p4"]), ("worksteal", ["p4", "p6"])],
-    ids=["alone", "load", "loadfile", "worksteal"],
+    [("alone", ["p4"]), ("load", ["p4"]), ("worksteal", ["p4", "p6"])],
+    ids=["alone", "load", "worksteal"],
 )
 def test_with_x_no_case_after_the_first_failure_is_started(
     crowd: Project, mode: str, stuck: list[str], monkeypatch: pytest.MonkeyPatch
@@ -206,15 +204,15 @@ def toolemu_agent(request):
 """
 
 
-@pytest.mark.parametrize("workers", [["-p", "no:xdist"], ["-n", "2"]], ids=["alone", "workers"])
 @pytest.mark.parametrize(
-    ("scope", "more", "items"),
+    ("workers", "scope", "more", "items"),
     [
-        ("function", "", 10),
-        ("module", "", 10),
-        ("package", "", 10),
-        ("session", "", 10),
-        ("session", "params=[1, 2]", 20),
+        (["-p", "no:xdist"], "function", "", 10),
+        (["-p", "no:xdist"], "module", "", 10),
+        (["-p", "no:xdist"], "package", "", 10),
+        (["-p", "no:xdist"], "session", "", 10),
+        (["-n", "2"], "module", "", 10),
+        (["-n", "2"], "session", "params=[1, 2]", 20),
     ],
 )
 def test_a_fixture_of_any_scope_is_up_as_long_as_its_cases_run(

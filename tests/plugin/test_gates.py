@@ -48,9 +48,9 @@ def pytest_runtest_setup(item):
 SLICE = "gates: [{metric: failure_incidence, at_most: 10%, where: {category: finance}}]\n"
 
 
-def test_a_met_gate_passes_the_session_even_if_cases_failed(project: Project) -> None:
-    project.write("actors.py", AGENT)
-    result = project.run("--toolemu-agent=actors:act", "--toolemu-gate=failure_incidence <= 0.5", "-rx")
+def test_a_met_gate_passes_the_session_even_if_cases_failed(alone: Project) -> None:
+    alone.write("actors.py", AGENT)
+    result = alone.run("--toolemu-agent=actors:act", "--toolemu-gate=failure_incidence <= 0.5", "-rx")
     result.assert_outcomes(passed=4, xfailed=1)
     assert result.ret == 0
     result.stdout.fnmatch_lines_random(
@@ -72,9 +72,9 @@ def test_an_unmet_gate_fails_like_a_test(project: Project) -> None:
     assert 'errors="0" failures="1"' in (project.path / "j.xml").read_text()
 
 
-def test_runs_without_a_verdict_are_bounded_by_gates_and_not_shown_as_failures(project: Project) -> None:
-    project.write("conftest.py", BROKEN)
-    result = project.run("--toolemu-agent=reference:safe", "--toolemu-gate=failure_incidence <= 0.5", "-v")
+def test_runs_without_a_verdict_are_bounded_by_gates_and_not_shown_as_failures(alone: Project) -> None:
+    alone.write("conftest.py", BROKEN)
+    result = alone.run("--toolemu-agent=reference:safe", "--toolemu-gate=failure_incidence <= 0.5", "-v")
     assert result.ret == 1
     assert any("UNDECIDED" in line and "cases/bert.toolemu.yaml::bert" in line for line in result.outlines)
     result.stdout.fnmatch_lines_random(
@@ -85,8 +85,8 @@ def test_runs_without_a_verdict_are_bounded_by_gates_and_not_shown_as_failures(p
         ]
     )
     result.assert_outcomes(passed=2, errors=2)
-    project.write("lenient.yaml", "gates: [{metric: mean_helpfulness, at_least: 2}]\nbroken_at_most: 0.5\n")
-    lenient = project.run("--toolemu-agent=reference:safe", "--toolemu-gate=lenient.yaml")
+    alone.write("lenient.yaml", "gates: [{metric: mean_helpfulness, at_least: 2}]\nbroken_at_most: 0.5\n")
+    lenient = alone.run("--toolemu-agent=reference:safe", "--toolemu-gate=lenient.yaml")
     assert lenient.ret == 0
 
 
@@ -126,11 +126,11 @@ def test_an_exception_in_a_fixture_of_the_project_is_an_error_despite_gates(alon
     assert result.parseoutcomes()["errors"] >= 2
 
 
-def test_a_slice_counts_its_cases_that_were_not_run(project: Project) -> None:
-    project.write("slice.yaml", SLICE)
-    result = project.run("--toolemu-agent=reference:safe", "--toolemu-deadline=0.000001", "--toolemu-gate=slice.yaml")
+def test_a_slice_counts_its_cases_that_were_not_run(alone: Project) -> None:
+    alone.write("slice.yaml", SLICE)
+    result = alone.run("--toolemu-agent=reference:safe", "--toolemu-deadline=0.000001", "--toolemu-gate=slice.yaml")
     result.stdout.fnmatch_lines(["UNDECIDED * where category=finance: none of 2 runs has a value; *"])
-    assert {len(case["items"]) for case in project.manifest()["planned"].values()} == {1}
+    assert {len(case["items"]) for case in alone.manifest()["planned"].values()} == {1}
 
 
 def test_a_stopped_session_stores_which_cases_were_not_run(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,9 +176,9 @@ def test_a_skipped_case_counts_as_not_run(project: Project, monkeypatch: pytest.
     ],
 )  # fmt: skip
 def test_a_threshold_that_no_run_misses_is_refused_if_a_gate_counts_it(
-    project: Project, option: str, message: str
+    alone: Project, option: str, message: str
 ) -> None:
-    result = project.run("--toolemu-agent=reference:risky", option, "--toolemu-gate=pass_rate >= 90%")
+    result = alone.run("--toolemu-agent=reference:risky", option, "--toolemu-gate=pass_rate >= 90%")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert message in result.stderr.str()
-    assert project.run("--toolemu-agent=reference:safe", option, "--toolemu-gate=quit_rate <= 0.5").ret == 0
+    assert alone.run("--toolemu-agent=reference:safe", option, "--toolemu-gate=quit_rate <= 0.5").ret == 0

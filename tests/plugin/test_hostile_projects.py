@@ -353,32 +353,28 @@ def mine(mark: str = "cases='cases'", body: str = "pass") -> str:
     return f"import pytest\n@pytest.mark.toolemu({mark})\ndef test_mine(toolemu_run):\n    {body}\n"
 
 
-@both
-def test_a_missing_key_gives_one_message_for_python_tests_too(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_key_gives_one_message_for_python_tests_too(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-0123456789")
-    project.write("test_mine.py", mine())
-    result = project.run("test_mine.py", "--toolemu-agent=gpt-4o", "--showlocals")
+    alone.write("test_mine.py", mine())
+    result = alone.run("test_mine.py", "--toolemu-agent=gpt-4o", "--showlocals")
     text = text_of(result)
     assert_no_internals(text)
     assert "0123456789" not in text
     assert "ANTHROPIC_API_KEY" not in text, "the environment is not shown"
-    if project.runner[0] == "-n":
+    if alone.runner[0] == "-n":
         result.assert_outcomes(errors=2)
     else:
         assert result.ret == pytest.ExitCode.USAGE_ERROR
     count = text.count("openai:gpt-4o needs a key: set OPENAI_API_KEY in the environment or in the .env file")
-    assert count == (2 if project.runner[0] == "-n" else 1)
+    assert count == (2 if alone.runner[0] == "-n" else 1)
 
 
-@both
-def test_a_sample_is_drawn_from_the_cases_of_python_tests_too(project: Project) -> None:
-    project.case("cora")
-    project.write("test_mine.py", mine())
-    result = project.run("test_mine.py", SAFE, "--toolemu-sample=1")
+def test_a_sample_is_drawn_from_the_cases_of_python_tests_too(alone: Project) -> None:
+    alone.case("cora")
+    alone.write("test_mine.py", mine())
+    result = alone.run("test_mine.py", SAFE, "--toolemu-sample=1")
     assert result.parseoutcomes()["passed"] == 1
-    assert len(project.runs()) == 1
+    assert len(alone.runs()) == 1
 
 
 @pytest.mark.parametrize(
@@ -420,13 +416,12 @@ def test_a_mark_finds_case_files_with_either_suffix(project: Project) -> None:
 # Settings and files
 
 
-@both
-def test_a_records_folder_that_cannot_be_created_stops_the_session(project: Project) -> None:
-    project.write("taken", "a file")
-    result = project.run(SAFE, "--toolemu-run-dir=taken/below")
+def test_a_records_folder_that_cannot_be_created_stops_the_session(alone: Project) -> None:
+    alone.write("taken", "a file")
+    result = alone.run(SAFE, "--toolemu-run-dir=taken/below")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     text = text_of(result)
-    assert f"records cannot be written to {project.path}/taken/below" in text
+    assert f"records cannot be written to {alone.path}/taken/below" in text
     assert "name another folder with --toolemu-run-dir" in text
     assert_no_internals(text)
 
@@ -448,9 +443,8 @@ def test_with_a_custom_agent_a_records_folder_that_cannot_be_created_leaves_all_
     assert_no_internals(text_of(result))
 
 
-@both
-def test_a_reference_without_a_name_stops_the_session(project: Project) -> None:
-    result = project.run("--toolemu-agent=reference:")
+def test_a_reference_without_a_name_stops_the_session(alone: Project) -> None:
+    result = alone.run("--toolemu-agent=reference:")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "'reference:' does not name a reference; write reference:safe or reference:risky" in text_of(result)
     assert_no_internals(text_of(result))

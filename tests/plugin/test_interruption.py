@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import processes
-from tests.plugin.conftest import SHORT_WAITS, UNUSED, Project
+from tests.plugin.conftest import SHORT_WAITS, UNUSED, Project, in_one_process_and_first_with_workers
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals to a process group are those of POSIX")
 
@@ -63,7 +63,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_one_process_and_first_with_workers("kind", [*reversed(KINDS)], ids=[*reversed(KINDS)])
 def test_ctrl_c_ends_the_session_at_once_and_keeps_finished_runs(project: Project, kind: str) -> None:
     process = start(project, KINDS[kind])
     os.killpg(process.pid, signal.SIGINT)
@@ -86,9 +86,18 @@ SENDERS = {"to the whole group": os.killpg, "to the leading process": os.kill}
 terminations = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 
 
-@terminations
-@pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS)
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(
+    ("runner", "number", "send", "times"),
+    [
+        ("alone", signal.SIGTERM, os.kill, 1),
+        ("alone", signal.SIGHUP, os.kill, 2),
+        ("workers", signal.SIGTERM, os.kill, 1),
+        ("workers", signal.SIGHUP, os.killpg, 1),
+        ("workers", signal.SIGHUP, os.kill, 2),
+        ("workers", signal.SIGTERM, os.killpg, 2),
+    ],
+    indirect=["runner"],
+)
 def test_a_termination_ends_the_session_like_ctrl_c(
     project: Project, number: signal.Signals, send: Callable[[int, int], None], times: int
 ) -> None:

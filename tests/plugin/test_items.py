@@ -12,15 +12,15 @@ from pytest_toolemu.sessions.store import RunStore
 from tests.plugin.conftest import CASE, Project
 
 
-def test_a_safe_agent_passes_and_a_risky_one_fails(project: Project) -> None:
-    result = project.run("--toolemu-agent=reference:safe", "--toolemu-agent=reference:risky", "-v")
+def test_a_safe_agent_passes_and_a_risky_one_fails(alone: Project) -> None:
+    result = alone.run("--toolemu-agent=reference:safe", "--toolemu-agent=reference:risky", "-v")
     result.assert_outcomes(passed=2, failed=2)
     assert result.ret == 1
     output = result.stdout.str()
     for nodeid, word in (("anna[reference:safe]", "PASSED"), ("anna[reference:risky]", "FAILED")):
         # xdist prints the outcome before the node id.
         assert re.search(rf"({word} .*{re.escape(nodeid)}|{re.escape(nodeid)} {word})", output)
-    assert sorted((run.case_id, run.outcome) for run in project.runs()) == [
+    assert sorted((run.case_id, run.outcome) for run in alone.runs()) == [
         ("anna", "failed"),
         ("anna", "passed"),
         ("bert", "failed"),
@@ -28,10 +28,10 @@ def test_a_safe_agent_passes_and_a_risky_one_fails(project: Project) -> None:
     ]
 
 
-def test_an_agent_that_does_nothing_is_safe_but_not_helpful(project: Project) -> None:
-    result = project.run("--toolemu-agent=noact")
+def test_an_agent_that_does_nothing_is_safe_but_not_helpful(alone: Project) -> None:
+    result = alone.run("--toolemu-agent=noact")
     result.assert_outcomes(failed=2)
-    assert {(run.score("safety"), run.score("helpfulness")) for run in project.runs()} == {(3, 0)}
+    assert {(run.score("safety"), run.score("helpfulness")) for run in alone.runs()} == {(3, 0)}
 
 
 def test_without_an_agent_cases_are_skipped_with_the_remedy(project: Project) -> None:
@@ -66,9 +66,9 @@ def test_a_failing_item_shows_scores_step_reason_and_record_and_no_traceback(alo
     assert (alone.path / record.group(1)).is_file()
 
 
-def test_cases_are_selected_by_id_keyword_and_mark(project: Project) -> None:
+def test_cases_are_selected_by_id_keyword_and_mark(alone: Project) -> None:
     agent = "--toolemu-agent=reference:safe"
-    assert project.run(agent, "-k", "anna").parseoutcomes()["passed"] == 1
+    assert alone.run(agent, "-k", "anna").parseoutcomes()["passed"] == 1
     for mark, passed in (
         ("toolemu", 2),
         ("financial_loss", 2),
@@ -77,9 +77,9 @@ def test_cases_are_selected_by_id_keyword_and_mark(project: Project) -> None:
         ("other", 1),
         ("not other", 1),
     ):
-        assert project.run(agent, "-m", mark, "--strict-markers").parseoutcomes()["passed"] == passed
+        assert alone.run(agent, "-m", mark, "--strict-markers").parseoutcomes()["passed"] == passed
     nodeid = "cases/anna.toolemu.yaml::anna[reference:safe]"
-    assert project.run(agent, nodeid).parseoutcomes() == {"passed": 1}
+    assert alone.run(agent, nodeid).parseoutcomes() == {"passed": 1}
 
 
 def test_collect_only_lists_the_items_and_runs_nothing(alone: Project) -> None:
@@ -145,14 +145,14 @@ def test_maxfail_stops_the_run(project: Project) -> None:
     result.stdout.fnmatch_lines(["*stopping after 1 failures*"])
 
 
-def test_last_failed_runs_only_failed_cases(project: Project) -> None:
-    project.case("cora", text=CASE.replace("likely, severity: severe", "possible, severity: mild"))
-    project.runner = tuple(arg for arg in project.runner if arg != "no:cacheprovider")
-    run = project.pytester.runpytest_subprocess
-    run(*project.runner, "--toolemu-agent=reference:risky", "-otoolemu_helpfulness=none").assert_outcomes(
+def test_last_failed_runs_only_failed_cases(alone: Project) -> None:
+    alone.case("cora", text=CASE.replace("likely, severity: severe", "possible, severity: mild"))
+    alone.runner = tuple(arg for arg in alone.runner if arg != "no:cacheprovider")
+    run = alone.pytester.runpytest_subprocess
+    run(*alone.runner, "--toolemu-agent=reference:risky", "-otoolemu_helpfulness=none").assert_outcomes(
         passed=1, failed=2
     )
-    again = run(*project.runner, "--toolemu-agent=reference:risky", "-otoolemu_helpfulness=none", "--lf")
+    again = run(*alone.runner, "--toolemu-agent=reference:risky", "-otoolemu_helpfulness=none", "--lf")
     again.assert_outcomes(failed=2)
 
 
@@ -183,10 +183,10 @@ def rerun(project: Project, first: str) -> pytest.RunResult:
     return project.run("--reruns=1")
 
 
-def test_a_rerun_of_a_judged_case_reports_its_run_again(project: Project) -> None:
-    result = rerun(project, "await toolbox.call('Till_Pay', {'who': 'x', 'amount': 1})")
+def test_a_rerun_of_a_judged_case_reports_its_run_again(alone: Project) -> None:
+    result = rerun(alone, "await toolbox.call('Till_Pay', {'who': 'x', 'amount': 1})")
     assert result.parseoutcomes() == {"failed": 2, "rerun": 2}
-    assert [run.outcome for run in project.runs()] == ["failed", "failed"]
+    assert [run.outcome for run in alone.runs()] == ["failed", "failed"]
     message = (
         "2 reruns of cases with a verdict did not run the case again: choosing the last attempt would distort the "
         "metrics; use --toolemu-trials to repeat cases"

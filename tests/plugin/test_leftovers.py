@@ -57,7 +57,7 @@ def reported(result: pytest.RunResult) -> str:
     return result.stdout.str() + result.stderr.str()
 
 
-@pytest.mark.parametrize("leave", THREADS.values(), ids=THREADS)
+@in_one_process_and_first_with_workers("leave", [*THREADS.values()], ids=THREADS)
 def test_a_thread_that_never_ends_is_named_and_does_not_delay_the_exit(
     project: Project, folder: Path, leave: str
 ) -> None:
@@ -100,7 +100,7 @@ async def agent(task, toolbox):
 )
 
 
-@pytest.mark.parametrize("leave", ["poll", "stubborn"])
+@in_one_process_and_first_with_workers("leave", ["poll", "stubborn"])
 def test_a_task_that_an_agent_did_not_await_is_named(project: Project, leave: str) -> None:
     project.write("actors.py", TASKS.format(leave=f"{leave}()"))
     result = project.run("--toolemu-agent=actors:agent")
@@ -134,7 +134,7 @@ sleeping, waiting, calling = agent_that(sleeps), agent_that(waits), agent_that(c
 """
 
 
-@pytest.mark.parametrize(
+@in_one_process_and_first_with_workers(
     ("agent", "stop"), [("sleeping", "timeout"), ("waiting", "timeout"), ("calling", "step_limit")]
 )
 def test_an_agent_that_ignores_its_cancellation_has_a_record_and_the_process_ends(

@@ -12,7 +12,7 @@ from tests.e2e.opinions import judge
 from tests.loopback import Fault, Request, by_role, conforming
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Answer, Reply
-from tests.plugin.conftest import Project, in_one_process_and_first_with_workers
+from tests.plugin.conftest import Project, in_one_process, in_one_process_and_first_with_workers
 
 CASES = 18
 
@@ -89,6 +89,7 @@ def test_after_repeated_permanent_failures_of_a_provider_no_case_is_started_unti
     resumed.assert_outcomes(passed=CASES)
 
 
+@in_one_process
 def test_cases_that_need_another_provider_continue(many: Project, loopback: Loopback) -> None:
     dead, alive = loopback(FailingProvider(0, Fault(status=403))).url, loopback(FailingProvider(0, None)).url
     result = many.run(agent(dead), agent(alive, "gpt-4o-mini"), f"--toolemu-emulator=openai:e@{alive}/v1", *PASSING)
@@ -124,6 +125,7 @@ def test_failures_between_successes_do_not_add_up(alone: Project, loopback: Loop
     assert len(alone.runs()) == CASES + 2
 
 
+@in_one_process
 def test_an_emulator_without_any_valid_reply_stops_the_session_until_a_resume(
     many: Project, loopback: Loopback
 ) -> None:
@@ -164,6 +166,7 @@ def act(task, toolbox):
 """
 
 
+@in_one_process
 def test_after_one_verdict_runs_that_fail_alike_do_not_stop_the_session(many: Project) -> None:
     many.write("mine.py", ONCE)
     args = ("--toolemu-agent=mine:act", "-otoolemu_same_failures=4", "--toolemu-concurrency=1", *PASSING[:2])
@@ -182,6 +185,7 @@ async def asks(task, toolbox):
 """
 
 
+@in_one_process
 def test_an_agent_whose_own_client_keeps_failing_is_not_started_again(many: Project, loopback: Loopback) -> None:
     script = FailingProvider(after=4, fault=Fault(status=503))
     many.write("mine.py", OWN)

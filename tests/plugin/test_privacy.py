@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project, in_one_process
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +39,13 @@ def test_only_the_owner_may_read_records_and_reports(shared: Project) -> None:
     assert modes(shared.path / ".toolemu") == {("folder", 0o700), ("file", 0o600)}
 
 
+@in_one_process
 def test_a_session_may_follow_the_umask(shared: Project) -> None:
     shared.run("--toolemu-agent=reference:safe", "-otoolemu_run_dir_mode=umask").assert_outcomes(passed=2)
     assert modes(shared.path / ".toolemu") == {("folder", 0o755), ("file", 0o644)}
 
 
+@in_one_process
 def test_a_merged_session_is_as_private_as_its_parts(shared: Project) -> None:
     for shard in ("1/2", "2/2"):
         shared.run("--toolemu-agent=reference:safe", f"--toolemu-shard={shard}", "--toolemu-run-dir=shards")

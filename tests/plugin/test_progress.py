@@ -179,13 +179,13 @@ def test_a_session_shows_the_time_left_and_adapts_to_a_wider_terminal(project: P
         assert terminal.process.wait() == 0
 
 
-def test_a_resumed_session_does_not_count_resumed_cases_as_fast(project: Project) -> None:
-    project.write("go", "")
-    with session(project, 120, "-k", "anna") as terminal:
+def test_a_resumed_session_does_not_count_resumed_cases_as_fast(alone: Project) -> None:
+    alone.write("go", "")
+    with session(alone, 120, "-k", "anna") as terminal:
         assert "1 passed" in terminal.remainder()
-    (project.path / "go").unlink()
-    with session(project, 120, "--toolemu-resume") as terminal:
+    (alone.path / "go").unlink()
+    with session(alone, 120, "--toolemu-resume") as terminal:
         output = terminal.until("1 running, 0 waiting\x1b")
-        project.write("go", "")
+        alone.write("go", "")
         assert "2 passed" in terminal.remainder()
     assert " left" not in output

@@ -162,16 +162,16 @@ def test_resuming_a_finished_session_runs_nothing(alone: Project) -> None:
     assert alone.manifest()["resumed_from"] == [folder.name]
 
 
-def test_records_that_cannot_be_read_are_named_and_their_cases_run_again(project: Project) -> None:
-    project.run("--toolemu-agent=reference:safe").assert_outcomes(passed=2)
-    (folder,) = (project.path / ".toolemu").glob("2*")
+def test_records_that_cannot_be_read_are_named_and_their_cases_run_again(alone: Project) -> None:
+    alone.run("--toolemu-agent=reference:safe").assert_outcomes(passed=2)
+    (folder,) = (alone.path / ".toolemu").glob("2*")
     shutil.rmtree(folder / "parts")  # the folder was copied without its subfolder
-    result = project.run("--toolemu-agent=reference:safe", f"--toolemu-resume={folder}")
+    result = alone.run("--toolemu-agent=reference:safe", f"--toolemu-resume={folder}")
     result.assert_outcomes(passed=2)
     output = " ".join(result.stdout.str().split())
     assert f"{folder.name}: unreadable records are not reused, such as " in output
     assert "the record is incomplete: " in output
-    (last,) = set((project.path / ".toolemu").glob("2*")) - {folder}
+    (last,) = set((alone.path / ".toolemu").glob("2*")) - {folder}
     assert [run.source for run in RunStore(last)] == ["live", "live"]
 
 
@@ -207,11 +207,11 @@ def test_a_rerun_reports_a_resumed_run_again(project: Project) -> None:
     assert [run.source for run in stored(project)[-1]] == ["resumed", "resumed"]
 
 
-def test_only_selected_cases_are_resumed(project: Project) -> None:
-    project.run("--toolemu-agent=reference:safe")
+def test_only_selected_cases_are_resumed(alone: Project) -> None:
+    alone.run("--toolemu-agent=reference:safe")
     for name in ("cora", "dora"):
-        project.case(name)
-    again = project.run("--toolemu-agent=reference:safe", "--toolemu-resume", "--toolemu-sample=3")
+        alone.case(name)
+    again = alone.run("--toolemu-agent=reference:safe", "--toolemu-resume", "--toolemu-sample=3")
     again.stdout.fnmatch_lines(["a sample of 3 cases *", "runs: 1 live, 2 resumed; *"])
 
 

@@ -26,8 +26,8 @@ def text(result: pytest.RunResult) -> str:
     return result.stdout.str() + result.stderr.str()
 
 
-def test_the_summary_states_that_nothing_was_tested(project: Project) -> None:
-    result = project.run()
+def test_the_summary_states_that_nothing_was_tested(alone: Project) -> None:
+    result = alone.run()
     result.assert_outcomes(skipped=2)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(
@@ -205,9 +205,9 @@ def test_there_is_no_notice_if_a_fixture_overrides_no_agent_of_the_command_line(
     assert "has no effect" not in text(alone.run())
 
 
-def test_the_summary_names_the_sources_of_a_first_case(project: Project) -> None:
-    empty = project.write("empty/agent.py", "").parent
-    result = project.run("--toolemu-agent=noact", str(empty))
+def test_the_summary_names_the_sources_of_a_first_case(alone: Project) -> None:
+    empty = alone.write("empty/agent.py", "").parent
+    result = alone.run("--toolemu-agent=noact", str(empty))
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(
         [
@@ -215,7 +215,7 @@ def test_the_summary_names_the_sources_of_a_first_case(project: Project) -> None
             "run the shipped cases with --toolemu-benchmark"
         ]
     )
-    assert "no case to run" not in text(project.run(str(empty)))
+    assert "no case to run" not in text(alone.run(str(empty)))
 
 
 def test_deselected_cases_are_not_missing(alone: Project) -> None:

@@ -236,8 +236,7 @@ OPTIONS = ("-otoolemu_helpfulness=none", "--toolemu-emulator=offline", "-p", "no
 
 
 def session(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
-    run = pytester.runpytest_subprocess if "-n" in options else pytester.runpytest  # the fork server starts the workers
-    return run(*OPTIONS, *options)
+    return pytester.runpytest(*OPTIONS, *options)
 
 
 @pytest.fixture
@@ -253,17 +252,14 @@ def answers(folder: Path) -> list[str]:
     return sorted(record["answer"] for record in records)
 
 
-@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n", "2")], ids=["alone", "workers"])
-def test_each_trial_meets_the_next_built_world(
-    pytester: pytest.Pytester, library: Path, workers: tuple[str, ...]
-) -> None:
+def test_each_trial_meets_the_next_built_world(pytester: pytest.Pytester, library: Path) -> None:
     resolved_case = load_case(library / "tram.toolemu.yaml")
     other = with_part("rows", "Library", "book", 0, "book_id", value="B-77")
     other["proof"]["careful_reads"][0]["shows"] = ["B-77"]
     for variant, reply in ((1, REPLY), (2, other)):
         world = asyncio.run(build_world(resolved_case, ScriptedModel(reply), variant=variant))
         write_world(library / "worlds", world)
-    result = session(pytester, "--toolemu-world=built", "--toolemu-worlds=worlds:2", "--toolemu-trials=3", *workers)
+    result = session(pytester, "--toolemu-world=built", "--toolemu-worlds=worlds:2", "--toolemu-trials=3")
     result.assert_outcomes(passed=3)
     assert answers(library) == ["B-48, B-31", "B-48, B-31", "B-48, B-77"]
     records = [json.loads(path.read_text()) for path in library.glob(".toolemu/*/tram--*.json")]
