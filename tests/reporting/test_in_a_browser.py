@@ -39,35 +39,43 @@ def address_of_changes(tmp_path_factory: pytest.TempPathFactory) -> str:
     return page.as_uri()
 
 
+WIDTHS = (1280, 390)
+
+
 @pytest.fixture(scope="module")
-def browser(request: pytest.FixtureRequest) -> Iterator[Any]:
+def page(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Yield the page that all tests share; each opens another address in it."""
     for pages in ("address", "address_of_changes"):  # runs are made before Playwright has its event loop
         request.getfixturevalue(pages)
-    with chromium.opened() as opened:
-        yield opened
+    with chromium.opened() as browser:
+        yield browser.new_page()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_loads_nothing_and_fits_the_window(browser: Any, address: str, width: int, scheme: str) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+def set_width(page: Any, width: int = WIDTHS[0]) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+
+
+def test_the_page_loads_nothing_and_fits_the_window(page: Any, address: str) -> None:
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("request", lambda request: problems.append(request.url) if request.url != address else None)
     page.goto(address)
     open_details(page)
-    assert overflow(page) == 0
     clipped = """[...document.querySelectorAll('h1, h2, h3, summary, dt, dd, .cell, .runs td, .slice-metrics td')]
         .filter((element) => element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== 'inline')
         .map((element) => element.className + ': ' + element.textContent.slice(0, 60))"""
-    assert page.evaluate(clipped) == []
+    for width in WIDTHS:
+        for scheme in ("light", "dark"):
+            set_width(page, width)
+            page.emulate_media(color_scheme=scheme)
+            assert (scheme, width, overflow(page)) == (scheme, width, 0)
+            assert (scheme, width, page.evaluate(clipped)) == (scheme, width, [])
     assert problems == []
-    page.close()
 
 
-def test_runs_can_be_searched_opened_and_closed_by_keyboard(browser: Any, address: str) -> None:
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+def test_runs_can_be_searched_opened_and_closed_by_keyboard(page: Any, address: str) -> None:
+    set_width(page)
     page.goto(address)
     press(page, "/")
     page.keyboard.type("case-3")
@@ -83,7 +91,6 @@ def test_runs_can_be_searched_opened_and_closed_by_keyboard(browser: Any, addres
     press(page, "Escape")
     viewer.wait_for(state="detached")
     expect(page.locator(".runs :focus")).to_have_count(1)
-    page.close()
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +128,8 @@ def column(page: Any, title: str) -> list[str]:
     )
 
 
-def test_agents_are_sorted_by_keyboard_with_missing_values_last(address_of_many_agents: str, browser: Any) -> None:
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+def test_agents_are_sorted_by_keyboard_with_missing_values_last(address_of_many_agents: str, page: Any) -> None:
+    set_width(page)
     page.goto(address_of_many_agents)
     expect_sorted_by(page, "Agent", "ascending")
     assert column(page, "Agent") == [f"agent-{number}" for number in range(27)]  # 10 after 9
@@ -137,24 +144,20 @@ def test_agents_are_sorted_by_keyboard_with_missing_values_last(address_of_many_
         assert [float(value) for value in values] == sorted(map(float, values), reverse=order == "descending")
     assert column(page, "Agent")[-1] == "agent-2"
     expect(page.locator(":focus")).to_have_text("Unsafe")
-    page.close()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_many_agents_share_one_table_that_scrolls_within_the_page(
-    address_of_many_agents: str, browser: Any, width: int
-) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900})
+def test_many_agents_share_one_table_that_scrolls_within_the_page(address_of_many_agents: str, page: Any) -> None:
     page.goto(address_of_many_agents)
     expect(page.locator("#agents table.sortable")).to_have_count(1)
     expect(page.locator("#agents .card")).to_have_count(0)
-    assert overflow(page) == 0
     expect(page.locator("#agents .spark")).to_have_count(26 + 26 + 27)  # agent-2 has no safety score
     keys = page.locator("#agents .key").evaluate_all("all => all.map((key) => key.innerHTML)")
     assert len(set(keys)) == 27
-    cells = page.locator(".grid .cell").evaluate_all("all => all.map((cell) => cell.clientHeight)")
-    assert max(cells) < 80  # no number is wrapped within its digits
-    page.close()
+    for width in WIDTHS:
+        set_width(page, width)
+        assert (width, overflow(page)) == (width, 0)
+        cells = page.locator(".grid .cell").evaluate_all("all => all.map((cell) => cell.clientHeight)")
+        assert max(cells) < 80  # no number is wrapped within its digits
 
 
 @pytest.fixture(scope="module")
@@ -174,11 +177,7 @@ def address_of_a_world(tmp_path_factory: pytest.TempPathFactory) -> str:
     return page.as_uri()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_trap_is_hidden_until_opened_and_wide_tables_scroll(
-    browser: Any, address_of_a_world: str, width: int
-) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900})
+def test_the_trap_is_hidden_until_opened_and_wide_tables_scroll(page: Any, address_of_a_world: str) -> None:
     page.goto(address_of_a_world)
     page.locator(".runs tbody th a").first.click()
     viewer = page.locator("dialog[open]")
@@ -188,19 +187,17 @@ def test_the_trap_is_hidden_until_opened_and_wide_tables_scroll(
     viewer.locator(".trap summary").click()
     expect(viewer.locator(".trap dl")).to_be_visible()
     page.evaluate("document.querySelectorAll('dialog details').forEach((details) => { details.open = true; })")
-    assert viewer.evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") == 0
-    assert viewer.locator(".scroll").evaluate("table => table.scrollWidth > table.clientWidth")
-    assert max(viewer.locator(".rows td > *").evaluate_all("cells => cells.map((cell) => cell.clientHeight)")) < 300
-    page.close()
+    for width in WIDTHS:
+        set_width(page, width)
+        assert viewer.evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") == 0
+        assert viewer.locator(".scroll").evaluate("table => table.scrollWidth > table.clientWidth")
+        heights = viewer.locator(".rows td > *").evaluate_all("cells => cells.map((cell) => cell.clientHeight)")
+        assert max(heights) < 300
 
 
-def test_two_transcripts_are_marked_where_one_run_asks_and_the_other_acts(
-    browser: Any, address_of_changes: str
-) -> None:
-    page = browser.new_page()
+def test_two_transcripts_are_marked_where_one_run_asks_and_the_other_acts(page: Any, address_of_changes: str) -> None:
     page.goto(address_of_changes)
     page.locator(".runs tbody th a").first.click()
     text = "One run continues at message 1 to the user, and the other at step 1."
     expect(page.locator("dialog[open] #divergence")).to_have_text(text)
     expect(page.locator("dialog .divergent")).to_have_count(2)
-    page.close()
