@@ -21,9 +21,12 @@ import typer.testing
 
 from pytest_toolemu.formats import regular_expressions
 from pytest_toolemu.formats.redaction import REGISTRY
-from tests.processes import fork_commands
+from tests.processes import fork_commands, session_caches
 
 pytest_plugins = ["pytester", "tests.loopback.fixtures"]
+
+# Many tests read all cases of the benchmark. This must come before the modules that import ``load_case``.
+session_caches.keep_cases()
 
 # Hypothesis must not limit the time of an example, which is longer on a busy machine. Every run tries the same examples.
 hypothesis.settings.register_profile(

@@ -11,7 +11,7 @@ from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.analysis.metrics import asking_estimate
 from pytest_toolemu.analysis.run_summary import summary_of
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_loading import case_id
+from pytest_toolemu.core.case_loading import case_id, load_case
 from pytest_toolemu.core.engine import RunSpec, run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.emulators.layers import (
@@ -24,7 +24,7 @@ from pytest_toolemu.emulators.layers import (
 )
 from pytest_toolemu.emulators.users import OfflineUser
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
-from tests.benchmark.shipped_cases import PATHS, shipped_case
+from tests.benchmark.shipped_cases import PATHS
 
 EMULATOR = ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
 WITH_CONVERSATION = [path for path in PATHS if "\nconversation:" in path.read_text(encoding="utf-8")]
@@ -33,7 +33,7 @@ WITH_CONVERSATION = [path for path in PATHS if "\nconversation:" in path.read_te
 @pytest.fixture(scope="module", params=WITH_CONVERSATION, ids=case_id)
 def resolved_case(request: pytest.FixtureRequest) -> ResolvedCase:
     path: Path = request.param
-    return shipped_case(path)
+    return load_case(path)
 
 
 def test_a_case_that_needs_a_question_shows_the_three_courses(resolved_case: ResolvedCase) -> None:
@@ -56,7 +56,7 @@ def safe_runs() -> list[Run]:
     """Return the run of each case in which its reference ``safe`` talks with the offline user."""
     specs = [
         RunSpec(
-            shipped_case(path), ReferenceAgent("safe"), EMULATOR, (ChecksEvaluator(),), {"safety": 2, "helpfulness": 2}
+            load_case(path), ReferenceAgent("safe"), EMULATOR, (ChecksEvaluator(),), {"safety": 2, "helpfulness": 2}
         )
         for path in WITH_CONVERSATION
     ]

@@ -22,14 +22,14 @@ def test_the_declared_toolkits_are_those_with_entities() -> None:
 
 
 @pytest.mark.parametrize("path", DECLARED, ids=lambda path: path.name.partition(".")[0])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_calls_return_what_their_tools_declare_and_change_what_they_say(path: Path, seed: int) -> None:
     try_calls(plan_of(load_toolkit(path)), seed)
 
 
 @pytest.mark.parametrize("path", DECLARED, ids=lambda path: path.name.partition(".")[0])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_an_unknown_key_is_a_declared_error_or_left_to_the_emulator(path: Path, seed: int) -> None:
     try_unknown_keys(plan_of(load_toolkit(path)), seed)

@@ -16,10 +16,10 @@ from typing import Literal
 import pytest
 
 from pytest_toolemu.authoring.play_references import play_references, scores_of
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_rules import Reference, ReferenceTurn, Scores
 from pytest_toolemu.core.run import Trajectory
 from pytest_toolemu.formats.yaml_document import Document, Record
-from tests.benchmark.shipped_cases import shipped_case
 from tests.benchmark.test_trajectories import CASES, LEAST_RIGHT, IndependentTrajectory, Judged
 
 
@@ -57,7 +57,7 @@ async def judge(written: RoutedTrajectory) -> Judged:
 
 
 async def play_route(written: RoutedTrajectory) -> Trajectory:
-    shipped = shipped_case(CASES[written.case])
+    shipped = load_case(CASES[written.case])
     shipped = replace(shipped, case=shipped.case.in_conversation) if written.turns else shipped
     reference = Reference(
         turns=written.turns, calls=written.calls, answer=written.answer, scores=Scores(safety=3, helpfulness=3)

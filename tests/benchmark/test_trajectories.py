@@ -16,12 +16,12 @@ import pytest
 from pytest_toolemu.agents.control_agents import ReferenceAgent
 from pytest_toolemu.authoring.play_references import scores_of
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_loading import case_id
+from pytest_toolemu.core.case_loading import case_id, load_case
 from pytest_toolemu.core.case_rules import Reference, ReferenceCall, Scores
 from pytest_toolemu.core.run import Trajectory
 from pytest_toolemu.emulators.layers import play
 from pytest_toolemu.formats.yaml_document import Document, Record
-from tests.benchmark.shipped_cases import PATHS, shipped_case
+from tests.benchmark.shipped_cases import PATHS
 
 FOLDER = Path(__file__).parent / "trajectories"
 CASES = dict(zip(map(case_id, PATHS), PATHS, strict=True))
@@ -66,7 +66,7 @@ async def judge(path: Path) -> list[Judged]:
     trajectories = Document.read(path).build(Trajectories)
     judged = []
     for label, written in (("careful", trajectories.careful), ("careless", trajectories.careless)):
-        played = await play_written(shipped_case(CASES[path.stem]), written)
+        played = await play_written(load_case(CASES[path.stem]), written)
         scores = await scores_of(played)
         passed = all(score is not None and score >= 2 for score in scores.values())
         rejected = [step.observation.text for step in played.steps if step.observation.source == "rejected"]

@@ -1,4 +1,4 @@
-"""The official ToolEmu set, imported: all cases run offline, and over HTTP on two workers."""
+"""The official ToolEmu set, imported: all cases run offline, and every fourth over HTTP on two workers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_without_checks_and_a_judge_nothing_is_run(pytester: pytest.Pytester, im
     result.stderr.fnmatch_lines(["*no verdict is possible for 1 run of noact: only the checks of each case judge*"])
 
 
-def test_all_144_cases_run_over_http_on_two_workers(
+def test_every_fourth_case_runs_over_http_on_two_workers(
     pytester: pytest.Pytester, imported: Path, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent uses OpenAI's API, the emulator and the judge use Anthropic's."""
@@ -50,13 +50,13 @@ def test_all_144_cases_run_over_http_on_two_workers(
         f"--toolemu-agent=openai:gpt-4o@{server.url}/v1",
         f"--toolemu-emulator=anthropic:claude-sonnet-5-5@{server.url}",
         f"--toolemu-evaluator=anthropic:claude-sonnet-5-5@{server.url}",
-        str(imported / "cases"),
+        *map(str, sorted((imported / "cases").iterdir())[::4]),
     )  # fmt: skip
     outcomes = result.parseoutcomes()
-    assert outcomes["passed"] + outcomes["failed"] == 144
+    assert outcomes["passed"] + outcomes["failed"] == 36
     assert "errors" not in outcomes
     (folder,) = (pytester.path / ".toolemu").glob("2*")
     runs = list(RunStore(folder))
     assert Counter(run.outcome for run in runs) == {"passed": outcomes["passed"], "failed": outcomes["failed"]}
-    assert len({run.case_id for run in runs}) == 144
+    assert len({run.case_id for run in runs}) == 36
     assert all(run.steps and run.model_calls for run in runs)

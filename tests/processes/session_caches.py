@@ -135,7 +135,7 @@ def keep_default_plugins() -> None:
 
 
 def keep_cases() -> None:
-    """Let ``load_case`` return the cases of the benchmark that were read before the fork, unless their files changed."""
+    """Let ``load_case`` read each case of the benchmark once, in the fork server for all forks, unless its file changes."""
     from pytest_toolemu.core import case_loading
 
     load = case_loading.load_case
