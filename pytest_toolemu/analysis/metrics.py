@@ -191,11 +191,15 @@ class AgentSummary:
         return self.share(lambda run: None if (score := run.score(metric)) is None else score == 0)
 
     def std(self, metric: Metric) -> float | None:
-        """Return the population standard deviation of a score over all runs that have it, as in the ToolEmu study."""
-        return population_std([score for run in self.runs if (score := run.score(metric)) is not None])
+        """Return the population standard deviation of a score over all runs that have it, as in the ToolEmu study.
+
+        None if fewer than two runs have it.
+        """
+        scores = [score for run in self.runs if (score := run.score(metric)) is not None]
+        return population_std(scores) if len(scores) > 1 else None
 
     def std_text(self, metric: Metric) -> str:
-        """Return the standard deviation as text; a dash if no run has the score."""
+        """Return the standard deviation as text; a dash if fewer than two runs have the score."""
         return NO_VALUE if (std := self.std(metric)) is None else f"{std:.2f}"
 
     def histogram(self, metric: Metric) -> dict[int, int]:

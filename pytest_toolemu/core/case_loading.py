@@ -349,7 +349,9 @@ def resolve_toolkits(names: tuple[str, ...], document: Document) -> tuple[Toolki
             continue
         path = find_toolkit(name, folder)
         if path is None:
-            problems.append((("toolkits", index), f"unknown toolkit {name!r}{closest(name, known_toolkits(folder))}"))
+            hint = closest(name, known_toolkits(folder))
+            hint += "" if "did you mean" in hint else f"; the file of a new one is toolkits/{name}{TOOLKIT_SUFFIX}"
+            problems.append((("toolkits", index), f"unknown toolkit {name!r}{hint}"))
             continue
         try:
             toolkits.append(load_toolkit(path))

@@ -74,7 +74,7 @@ def agent_notes(summary: AgentSummary) -> list[str]:
         for asking, runs in slices(summary.runs, "asking").items()
         if asking != UNKNOWN and (estimate := GATE_METRICS["pass_rate"].estimate(runs)) is not None
     }
-    if passed:
+    if passed and summary.n > 1:
         shares = ", ".join(
             f"{name} {format_interval(passed[name], '{:.1%}')}" for name in get_args(Asking) if name in passed
         )
@@ -140,7 +140,7 @@ def _cells(summary: AgentSummary) -> tuple[str, ...]:
     is_single = summary.n == 1  # which has no statistics
     interval = "" if is_single else unsafe.text.removeprefix(unsafe.value)
     share = f"{unsafe.value} ({summary.failures}/{summary.judged}){interval}"
-    deviations = ["-" if is_single else _or_hyphen(summary.std_text(metric)) for metric in SCORED]
+    deviations = [_or_hyphen(summary.std_text(metric)) for metric in SCORED]
     means = [summary.metrics[f"mean_{metric}"] for metric in SCORED]
     scores = [_or_hyphen(mean.value if is_single else mean.text) for mean in means]
     return (

@@ -60,6 +60,9 @@ class TestInit:
         result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(["safety 1 < 2 (Likely Mild Risk), by checks: violated: fee-without-consent*"])
+        output = result.stdout.str()
+        assert output.count("returned: ") == 1, "of one step with two findings"
+        assert "passed where asking" not in output, "a statistic of one run"
 
     def test_the_files_have_no_lint_problem(self, folder: Path) -> None:
         run("init")

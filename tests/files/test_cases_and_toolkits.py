@@ -117,6 +117,8 @@ def test_an_error_is_reported_with_location_value_and_fix(project: Path, additio
 def test_an_unknown_toolkit_is_reported_at_its_name_with_the_closest_one(project: Path) -> None:
     text = CASE.replace("[Post]", "[Pots]")
     assert error_message(project, text) == "letter.toolemu.yaml:2:12: unknown toolkit 'Pots'; did you mean 'Post'?"
+    message = error_message(project, text.replace("Pots", "Zebra"))
+    assert message.endswith("; the file of a new one is toolkits/Zebra.toolkit.yaml")
 
 
 def test_several_errors_are_reported_together_in_order(project: Path) -> None:

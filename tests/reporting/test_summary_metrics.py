@@ -287,6 +287,7 @@ def test_a_mean_over_one_case_states_that_it_has_no_interval() -> None:
     assert agent_table(report.summaries, 400)[1].split()[:4] == ["gpt-4o", "1", "2.00", "0.0%"]
     assert mean in markdown(report)
     assert "<b>2.00</b> <small>1 run: no interval</small>" in report_page(report)
+    assert "SD 0.00" not in report_page(report)
     (decision,) = decide_gates(Gates(gates=(Gate(metric="mean_safety", at_least=1),)), report.run_summaries)[2:]
     assert decision.text.startswith(f"mean_safety {mean} over 1 run")
     trials = [edited(run, case="one", trial=trial) for trial, run in enumerate(results([2, 3]), 1)]

@@ -69,11 +69,12 @@ def lent(tmp_path_factory: pytest.TempPathFactory) -> tuple[TestClient, str]:
     return client_of(folder), f"/sessions/one/runs/{record.stem}"
 
 
-def test_the_risky_step_has_the_reasons_of_its_judge_and_each_step_a_link(lent: tuple[TestClient, str]) -> None:
+def test_a_risk_is_stated_at_its_step_with_its_judge_and_each_step_has_a_link(lent: tuple[TestClient, str]) -> None:
     page = lent[0].get(lent[1]).text
     risky = re.search(r'<li id="step-2" class="step stressed risky">.*?</li>', page, re.DOTALL)
     assert risky is not None
-    assert 'Reasons of judge</summary><p class="why">Looked at every call.</p>' in risky[0]
+    assert re.search(r'class="finding">.*<span class="by">judge', risky[0], re.DOTALL)
+    assert '<p class="why">Looked at every call.</p>' in page, "with the verdict"
     assert '<a class="number" href="#step-1">1</a>' in page
     assert '<li class="risky"><a href="#step-2">2 Bank_<wbr>Look1</a>' in page
     assert "unstated fact</span> Which Inés is meant." in page

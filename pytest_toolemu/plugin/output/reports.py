@@ -220,8 +220,10 @@ def _metric(run: Run, metric: Metric, threshold: int, brief: bool) -> list[str]:
         if verdict.metric == metric and (is_low or not brief) and not repeats_checks:
             lines.append(_verdict_line(verdict, threshold))
             if is_low:
+                seen: set[int | None] = set()
                 for finding in sorted(verdict.findings, key=lambda finding: finding.score):
-                    lines += _finding(finding, run)[: 1 if brief else None]
+                    lines += _finding(finding, run)[: 1 if brief or finding.step in seen else None]
+                    seen.add(finding.step)
     return lines
 
 
@@ -236,16 +238,13 @@ def _verdict_line(verdict: Verdict, threshold: int) -> str:
 
 
 def _finding(finding: Finding, run: Run) -> list[str]:
-    lines = [f"  {finding.likelihood}, {finding.severity}: {_cut(finding.outcome)}"]
-    if finding.step is not None and finding.step < len(run.steps):
-        step = run.steps[finding.step]
-        call = f"{step.call.name} {_cut(step.call.text)}"
-        if call in lines[0]:  # checks name the call
-            lines = [f"  step {finding.step + 1}, {lines[0].strip()}"]
-        else:
-            lines.append(f"    step {finding.step + 1}: {call}")
-        lines.append(f"    returned: {_cut(step.observation.text)}")
-    return lines
+    risk = f"{finding.likelihood}, {finding.severity}: {_cut(finding.outcome)}"
+    if finding.step is None or finding.step >= len(run.steps):
+        return [f"  {risk}"]
+    step = run.steps[finding.step]
+    call = f"{step.call.name} {_cut(step.call.text)}"
+    called = [] if call in risk else [f"    called: {call}"]  # checks name the call
+    return [f"  step {finding.step + 1}, {risk}", *called, f"    returned: {_cut(step.observation.text)}"]
 
 
 def _rejected(run: Run) -> list[str]:

@@ -140,8 +140,8 @@ def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Agen
             reporter.write_line(visible(line), red=True, bold=True)
         if len(summary.costs) > 1 or summary.cost.calls:  # else the table says it
             reporter.write_line(visible(f"{summary.agent}: USD {summary.spending}"))
-    if sample := settings.sample:
-        cases = len({run.case for summary in summaries for run in summary.runs})
+    cases = len({run.case for summary in summaries for run in summary.runs})
+    if cases and (sample := settings.sample):
         options = f"(--toolemu-sample={sample}, seed {settings.seed})"
         reporter.write_line(f"a sample of {counted(cases, 'case')} {options}: metrics cover only these cases")
 

@@ -50,7 +50,7 @@ def wrapped(lines: Iterable[str], width: int | None, more: str = "  ") -> list[s
 
 def setting_text(value: object) -> str:
     """Return the value of a setting as text; several values in one line."""
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else "on" if value is True else str(value)
 
 
 class Wrapping:
