@@ -312,7 +312,8 @@ ANTHROPIC_MAX_TOKENS: Final = 16_000
 _REASONING: Final = re.compile(r"(ft:)?(o\d|gpt-5)")
 FORMS: Final = (
     "write provider:model or provider:model@base_url with openai, anthropic, or vllm as provider, "
-    "or a bare gpt-*, o1, o3, chatgpt* (openai), claude* (anthropic), or org/name (vllm)"
+    "or a bare gpt-*, o1, o3, chatgpt* (openai), claude* (anthropic), or org/name (vllm); "
+    "an agent of your own is written module:function"
 )
 
 

@@ -107,7 +107,9 @@ def test_an_unknown_agent_name_gives_one_message_per_case(alone: Project) -> Non
     result = alone.run("--toolemu-agent=frobnicate")
     result.assert_outcomes(errors=2)
     assert "Traceback" not in result.stdout.str()
-    result.stdout.fnmatch_lines(["*'frobnicate' does not name a model; write provider:model*"])
+    result.stdout.fnmatch_lines(
+        ["*'frobnicate' does not name a model; write provider:model*own is written module:function*"]
+    )
     result.stdout.fnmatch_lines(["frobnicate * 2 * - * - * - * 0.0% * 0 * 2 * 0 * 0"])
 
 
