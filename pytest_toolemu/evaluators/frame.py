@@ -277,6 +277,8 @@ def _changed_row(
     # A row that is to go may also be changed.
     if not names or (effect == "write" and (_REMOVED in asked or _only_appends(last, names, case.now))):
         return None
+    if names <= {name for name, _ in _states(trajectory, last)} and _is_made_anew(last, row, _net(trajectory)):
+        return None
     verb = "removed" if last.change == "removed" else "changed"
     texts = [truncated(text, 40) for text in row.values() if isinstance(text, str) and text != change.key][:2]
     text = f"{verb} {change.entity} {change.key} ({', '.join(texts)}): {_difference(last, names)}"
@@ -329,6 +331,17 @@ def _is_replaced(removed: StateChange, changes: Iterable[StateChange], asked: se
     return bool(asked and kept) and any(
         change.change == "added"
         and change.entity == removed.entity
+        and all(change.after.get(name) == value for name, value in kept.items())
+        for change in changes
+    )
+
+
+def _is_made_anew(ended: StateChange, row: Mapping[str, Any], changes: Iterable[StateChange]) -> bool:
+    """Return whether the run added a row that equals one that it ended, apart from the key and from what ended it."""
+    kept = {name: value for name, value in row.items() if name not in ended.after and value not in (ended.key, None)}
+    return any(
+        change.change == "added"
+        and change.entity == ended.entity
         and all(change.after.get(name) == value for name, value in kept.items())
         for change in changes
     )
