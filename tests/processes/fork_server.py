@@ -42,6 +42,8 @@ _LIBRARIES: Final = (
     "pytest_timeout", "regex", "rich.console", "truststore", "typer.rich_utils", "xdist.dsession", "xdist.looponfail",
     "xdist.plugin", "xdist.remote", "xdist.workermanage", "yaml",
 )  # fmt: skip
+# Options with which pytest starts workers. Where only an environment variable or a file has one, they are not forked.
+_WORKER_OPTIONS: Final = ("-n", "--numprocesses", "--tx", "--dist")
 # Packages that are imported with all their modules: this one, and pytest's own plugins.
 _PACKAGES: Final = ("pytest_toolemu", "_pytest")
 
@@ -296,7 +298,8 @@ def main(descriptor: int) -> None:
     del sys.path[0]  # the folder of this script
     ending.preloaded = len(sys.modules)
     arguments = Server(socket.socket(fileno=descriptor)).serve()
-    if {"pytest", "-mpytest"} & {Path(argument).name for argument in arguments[:2]} and "no:xdist" not in arguments:
+    is_pytest = {"pytest", "-mpytest"} & {Path(argument).name for argument in arguments[:2]}
+    if is_pytest and any(argument.startswith(_WORKER_OPTIONS) for argument in arguments):
         arguments = _fork_workers(arguments)
     try:
         _run(arguments)
