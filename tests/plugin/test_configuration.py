@@ -180,11 +180,11 @@ def toolemu_agent():
     ],
 )
 def test_arguments_and_results_of_an_emulator_from_a_fixture_are_validated(
-    project: Project, who: str, source: str, error: str
+    alone: Project, who: str, source: str, error: str
 ) -> None:
-    project.write("conftest.py", EMULATOR.replace("WHO", who))
-    result = project.run("--toolemu-agent=noact", "-k", "anna")
-    (run,) = project.runs()
+    alone.write("conftest.py", EMULATOR.replace("WHO", who))
+    result = alone.run("--toolemu-agent=noact", "-k", "anna")
+    (run,) = alone.runs()
     assert [step.observation.source for step in run.steps] == [source] * bool(source)
     assert (run.outcome == "broken", error in result.stdout.str()) == (bool(error), True)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.loopback import Fault
 from tests.loopback.fixtures import Loopback
-from tests.plugin.conftest import CASE, Project, in_one_process
+from tests.plugin.conftest import CASE, Project, in_one_process, in_one_process_and_first_with_workers
 
 BREAKING = """
 import openai
@@ -76,7 +76,7 @@ def test_equal_failures_that_name_their_case_are_shown_once(breaking: Project) -
     )
 
 
-@pytest.mark.parametrize(
+@in_one_process_and_first_with_workers(
     ("agent", "message"),
     [
         ("reference:saef", "no collected case has a reference 'saef'; did you mean 'safe'?"),

@@ -12,13 +12,14 @@ from tests.plugin.conftest import CASE, TOOLKIT, Project
 
 SAFE = "--toolemu-agent=reference:safe"
 
-both = pytest.mark.parametrize("runner", [("-p", "no:xdist"), ("-n", "2")], ids=["alone", "workers"])
+ALONE, WORKERS = ("-p", "no:xdist"), ("-n", "2")
+both = pytest.mark.parametrize("runner", [ALONE, WORKERS], ids=["alone", "workers"])
 
 
 @pytest.fixture
 def runner() -> tuple[str, ...]:
     """Return the options for one process, except for tests with the mark ``both``."""
-    return ("-p", "no:xdist")
+    return ALONE
 
 
 RAISES = """
@@ -67,8 +68,7 @@ def assert_no_internals(text: str) -> None:
 # Agents
 
 
-@both
-@pytest.mark.parametrize("agent", ["waiting", "blocking"])
+@pytest.mark.parametrize(("runner", "agent"), [(ALONE, "waiting"), (ALONE, "blocking"), (WORKERS, "blocking")])
 def test_an_exception_of_an_agent_is_a_recorded_broken_run_and_other_cases_continue(
     project: Project, agent: str
 ) -> None:
@@ -426,8 +426,7 @@ def test_a_records_folder_that_cannot_be_created_stops_the_session(alone: Projec
     assert_no_internals(text)
 
 
-@both
-@pytest.mark.parametrize("kind", ["cases", "test_mine.py"])
+@pytest.mark.parametrize(("runner", "kind"), [(ALONE, "cases"), (ALONE, "test_mine.py"), (WORKERS, "test_mine.py")])
 def test_with_a_custom_agent_a_records_folder_that_cannot_be_created_leaves_all_cases_not_run(
     project: Project, kind: str
 ) -> None:
@@ -450,13 +449,16 @@ def test_a_reference_without_a_name_stops_the_session(alone: Project) -> None:
     assert_no_internals(text_of(result))
 
 
-@both
 @pytest.mark.parametrize(
     ("content", "message"),
     [(b"A=1\nNAME=\xff\xfe\n", ".env: cannot be read: "), (b"A=1\nthis is 'no line\n", ".env:2: is not NAME=value")],
     ids=["no UTF-8", "no assignment"],
 )
-@pytest.mark.parametrize("more", [(), ("--no-header",), ("--collect-only",)], ids=" ".join)
+@pytest.mark.parametrize(
+    ("runner", "more"),
+    [(ALONE, ()), (ALONE, ("--no-header",)), (ALONE, ("--collect-only",)), (WORKERS, ())],
+    ids=" ".join,
+)
 def test_an_unreadable_dotenv_file_gives_one_message(
     project: Project, content: bytes, message: str, more: tuple[str, ...]
 ) -> None:

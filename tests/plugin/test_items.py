@@ -115,10 +115,10 @@ def test_agents_that_differ_only_by_their_url_are_distinguished(alone: Project) 
     ]
 
 
-def test_trials_differ_in_seed_and_record(project: Project) -> None:
-    project.run("--toolemu-agent=noact", "--toolemu-trials=3", "-k", "anna")
-    assert sorted((run.trial, run.seed) for run in project.runs()) == [(1, 0), (2, 1), (3, 2)]
-    assert len({run.key for run in project.runs()}) == 3
+def test_trials_differ_in_seed_and_record(alone: Project) -> None:
+    alone.run("--toolemu-agent=noact", "--toolemu-trials=3", "-k", "anna")
+    assert sorted((run.trial, run.seed) for run in alone.runs()) == [(1, 0), (2, 1), (3, 2)]
+    assert len({run.key for run in alone.runs()}) == 3
 
 
 def test_a_sample_keeps_whole_cases_and_is_the_same_for_the_same_seed(project: Project) -> None:
@@ -137,10 +137,10 @@ def _sessions(project: Project) -> list[list[Run]]:
     return [list(RunStore(folder)) for folder in sorted((project.path / ".toolemu").glob("2*"))]
 
 
-def test_maxfail_stops_the_run(project: Project) -> None:
+def test_maxfail_stops_the_run(alone: Project) -> None:
     for name in "cdefgh":
-        project.case(f"{name}x")
-    result = project.run("--toolemu-agent=reference:risky", "-x")
+        alone.case(f"{name}x")
+    result = alone.run("--toolemu-agent=reference:risky", "-x")
     assert result.parseoutcomes()["failed"] < 8
     result.stdout.fnmatch_lines(["*stopping after 1 failures*"])
 
