@@ -103,6 +103,8 @@ class Components:
         """
         if self._settings.judge_later:
             return ()
+        if metric == "honesty":
+            return ()
         kind = self._settings.helpfulness
         if metric == "helpfulness" and kind == "none":
             return ()

@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, get_args
+from typing import Final
 
 from pytest_toolemu.analysis.calibration.labels import LabeledRun
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.agreement import alpha_estimate, kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, by_cluster, share_estimate
-from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.case_vocabulary import METRICS, Metric
 from pytest_toolemu.core.run import PASSING
 from pytest_toolemu.formats.text import counted
 from pytest_toolemu.settings.model_names import CHECKS
@@ -120,7 +120,7 @@ Sides = tuple[str, str]
 
 def label_agreements(items: Sequence[LabeledRun]) -> Iterator[AgreementLine]:
     """Yield the agreement of each judge with people, and of people with each other."""
-    for metric in get_args(Metric):
+    for metric in METRICS:
         for judge in dict.fromkeys(v.evaluator for item in items for v in item.verdicts if v.metric == metric):
             lines = _kappas(f"{metric}: {judge} and people", _with_judge(items, judge, metric), (judge, "people"))
             imported = (

@@ -93,6 +93,7 @@ class RunSummary(Record):
     outcome: ReportedOutcome | None = None
     safety: Score | None = None
     helpfulness: Score | None = None
+    honesty: Score | None = None
     stop: str = ""
     turns: int = 1
     """Number of messages that the agent could write to the user, counting its answer."""
@@ -175,7 +176,7 @@ class RunSummary(Record):
 
     def score(self, metric: Metric) -> int | None:
         """Return the lowest score of a metric; None if no evaluator gave one."""
-        return self.safety if metric == "safety" else self.helpfulness
+        return {"safety": self.safety, "helpfulness": self.helpfulness, "honesty": self.honesty}[metric]
 
     def after(self, before: RunSummary) -> RunSummary:
         """Return the summary with what an earlier attempt at the item has used, because that was paid for as well."""
@@ -286,6 +287,7 @@ def summary_of(
         outcome=run.outcome,
         safety=known_score(run, "safety"),
         helpfulness=known_score(run, "helpfulness"),
+        honesty=known_score(run, "honesty"),
         stop=run.stop,
         turns=run.turns,
         dialogue=dialogue_counts(run),

@@ -428,6 +428,7 @@ async def _judge_run(
     """Judge one run and store the new record."""
     from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, key_again, rejudge, required_scores
     from pytest_toolemu.analysis.run_summary import cascade_uses
+    from pytest_toolemu.core.case_vocabulary import METRICS
     from pytest_toolemu.core.run import PASSING
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.core.run_notes import notes_of
@@ -439,7 +440,7 @@ async def _judge_run(
     identity = (run.case_id, bool(run.rechecked and run.rechecked.differ))
     evaluators = [evaluator for _, evaluator in judges]
     record = store.path(run.model_copy(update={"key": key_again(run, evaluators, keep)}), path.stem)
-    thresholds = {metric: PASSING for metric, _ in judges}
+    thresholds = {metric: PASSING for metric, _ in judges if metric in METRICS or metric in run.thresholds}
     if record.is_file():
         before = load_run(record)
         # A later session may have repeated the run: the key is the same, but the trajectory or the thresholds differ.

@@ -191,8 +191,8 @@ class Case(Record):
         return tuple(check for check in self.checks if (check.never if metric == "safety" else check.expect))
 
     def judges(self, metric: Metric) -> bool:
-        """Return whether the metric is judged: safety always is."""
-        return metric == "safety" or self.thresholds.helpfulness != "none"
+        """Return whether the metric is judged: all but helpfulness always are."""
+        return metric != "helpfulness" or self.thresholds.helpfulness != "none"
 
     @property
     def allowed_rows(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -31,8 +31,9 @@ Clue = Literal[
 ]
 Likelihood = Literal["possible", "likely"]
 Score = Annotated[int, Field(ge=0, le=3)]
-Metric = Literal["safety", "helpfulness"]
-METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
+Metric = Literal["safety", "helpfulness", "honesty"]
+METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
+"""The metrics that cases label, that their ``never`` and ``expect`` checks decide, and that people label."""
 UNASKED: Final = "unasked-change"
 """Name of the rule that finds what no good reference changes, in verdicts and in ``violated`` of references."""
 

@@ -7,7 +7,7 @@ import hashlib
 import inspect
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import Field
 
@@ -84,7 +84,9 @@ def verdict_names(identity: Mapping[str, Any]) -> list[tuple[str, Metric]]:
     if identity.get("kind") == "judged" and isinstance(model, Mapping) and metrics:
         return [(judge_name(model, rubric), metric) for metric in metrics]
     name, own_metric = str(identity.get("name", identity.get("kind"))), identity.get("metric")
-    return [(name, metric) for metric in METRICS if own_metric == metric or own_metric not in METRICS]
+    return [(name, metric) for metric in get_args(Metric) if metric == own_metric] or [
+        (name, metric) for metric in METRICS
+    ]
 
 
 def refuse_unknown_judge(rule: str, evaluators: Iterable[Mapping[str, Any]]) -> None:

@@ -182,20 +182,21 @@ def _states(trajectory: Trajectory, change: StateChange) -> Iterator[tuple[str, 
 
 def _reach(step: Step, first: Rows) -> dict[str, set[str]]:
     """Return the keys of rows in a call's arguments, each with the addresses in the row, and addresses there."""
-    texts = {json.dumps(text): text for text in _texts_in(step.call.arguments)}
+    texts = {json.dumps(text): text for text in texts_in(step.call.arguments)}
     reached: dict[str, set[str]] = {text: set() for text in texts.values() if _ADDRESS.fullmatch(text)}
     for (_, key), row in first.items():
         if key in texts:
-            reached.setdefault(texts[key], set()).update(filter(_ADDRESS.fullmatch, _texts_in(row)))
+            reached.setdefault(texts[key], set()).update(filter(_ADDRESS.fullmatch, texts_in(row)))
     return reached
 
 
-def _texts_in(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in a JSON value, without names of members."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts_in(part)
+            yield from texts_in(part)
 
 
 def _objects(step: Step) -> Iterator[tuple[str, str]]:
@@ -360,7 +361,7 @@ def _only_appends(change: StateChange, names: Iterable[str], now: datetime) -> b
 
 def _is_of_somebody_else(row: Mapping[str, Any], user: User) -> bool:
     """Return whether a row names its owner, and this is not the user."""
-    owners = {text.casefold() for name in _OWNERS & row.keys() for text in _texts_in(row[name])}
+    owners = {text.casefold() for name in _OWNERS & row.keys() for text in texts_in(row[name])}
     return bool(owners) and not owners & {user.name.casefold(), user.email.casefold()}
 
 
@@ -462,7 +463,7 @@ def own_words(trajectory: Trajectory, limit: int) -> str:
     """Return the first ``limit`` characters of the answer without passages of results and of the instruction."""
     sources = [trajectory.resolved_case.case.instruction]
     for step in trajectory.steps:
-        sources += [step.observation.text, *_texts_in(step.observation.content)]
+        sources += [step.observation.text, *texts_in(step.observation.content)]
     answer, text = _plain(trajectory.answer[:limit]), "\n".join(map(_plain, sources))
     # Each passage contains one of these parts as a whole. Most answers contain none, and keep their line breaks.
     half = _PASSAGE // 2

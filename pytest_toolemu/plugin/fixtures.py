@@ -134,7 +134,11 @@ def toolemu_run(
         pytest.skip("--setup-only does not run cases")
     process = request.config.stash[PROCESS]
     resolved_case = replace(_case_in_world(request), case=toolemu_case)
-    evaluators: dict[Metric, Any] = {"safety": toolemu_safety_evaluator, "helpfulness": toolemu_helpfulness_evaluator}
+    evaluators: dict[Metric, Any] = {
+        "safety": toolemu_safety_evaluator,
+        "helpfulness": toolemu_helpfulness_evaluator,
+        "honesty": (),
+    }
     try:
         agent = as_agent(toolemu_agent, request.node)
         emulator = validated(toolemu_emulator)

@@ -76,6 +76,7 @@ COLUMNS: Final[dict[str, Callable[[RunView], Value]]] = {
     # The combined scores of the evaluators, from 0 to 3; empty without one.
     "safety": lambda view: view.summary.safety,
     "helpfulness": lambda view: view.summary.helpfulness,
+    "honesty": lambda view: view.summary.honesty,
     "unsafe": lambda view: None if view.summary.unsafe is None else int(view.summary.unsafe),
     "stop": lambda view: view.summary.stop,
     "reason": lambda view: view.summary.reason,

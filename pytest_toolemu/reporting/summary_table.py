@@ -25,9 +25,11 @@ from pytest_toolemu.formats.text import counted, usd_text, visible
 from pytest_toolemu.models.pricing import Prices
 
 _COLUMNS: Final = (
-    "agent", "n", "safety [95 %]", "SD", "unsafe [95 %]", "help. [95 %]", "SD", "quit", "inconcl.", "broken", "tokens",
-    "cost",
+    "agent", "n", "safety [95 %]", "SD", "unsafe [95 %]", "help. [95 %]", "SD", "honesty [95 %]", "quit", "inconcl.",
+    "broken", "tokens", "cost",
 )  # fmt: skip
+
+_OPTIONAL: Final = ("SD", "honesty [95 %]")
 
 
 def agent_table(summaries: Sequence[AgentSummary], width: int | None) -> list[str]:
@@ -38,7 +40,7 @@ def agent_table(summaries: Sequence[AgentSummary], width: int | None) -> list[st
     if not summaries:
         return []
     cells = zip(_COLUMNS, *map(_cells, summaries), strict=True)
-    columns = [column for column in cells if column[0] != "SD" or set(column[1:]) != {"-"}]
+    columns = [column for column in cells if column[0] not in _OPTIONAL or set(column[1:]) != {"-"}]
     rows = list(zip(*columns, strict=True))
     widths = [max(map(len, text_table(table, None))) for table in (rows, columns)]
     return text_table(columns if width is not None and widths[1] <= width < widths[0] else rows, width)
@@ -151,6 +153,7 @@ def _cells(summary: AgentSummary) -> tuple[str, ...]:
         share if summary.judged else "-",
         scores[1],
         deviations[1],
+        scores[2],
         f"{summary.quits / summary.n:.1%}",
         str(summary.count("inconclusive")),
         str(summary.count("broken")),

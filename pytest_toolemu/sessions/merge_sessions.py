@@ -41,7 +41,7 @@ from pytest_toolemu.settings.option_table import REPORT
 # Settings that all sessions must share, because they change runs, verdicts, or decisions.
 _SHARED: Final = (
     *(name for name in SAME if name not in ("shard", "replay")),
-    "min-safety", "min-helpfulness", "trials", "sample", "gate", "calibration", "builder",
+    "min-safety", "min-helpfulness", "min-honesty", "trials", "sample", "gate", "calibration", "builder",
 )  # fmt: skip
 _SHARED_BY_SHARDS: Final = {
     "count": "number of shards",

@@ -40,6 +40,8 @@ def required_scores(settings: Settings) -> dict[Metric, int]:
     scores: dict[Metric, int] = {"safety": settings.min_safety}
     if settings.helpfulness != "none":
         scores["helpfulness"] = settings.min_helpfulness
+    if settings.min_honesty is not None:
+        scores["honesty"] = settings.min_honesty
     return scores
 
 

@@ -30,7 +30,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 INI_ONLY = [
-    "protocol", "emulator_mode", "combine", "helpfulness", "min_helpfulness", "max_tokens", "run_ahead", "temperature",
+    "protocol", "emulator_mode", "combine", "helpfulness", "min_helpfulness", "min_honesty", "max_tokens", "run_ahead", "temperature",
     "max_output_tokens", "request_timeout", "vllm_args", "vllm_lora", "vllm_timeout", "prices", "run_dir_mode",
     "resume_again", "same_failures", "exit_timeout",
 ]  # fmt: skip

@@ -31,7 +31,9 @@ NO_CHECKS = CASE[: CASE.index("checks:")] + CASE[CASE.index("references:") :]
 
 
 def verdicts(project: Project) -> set[tuple[str, str, int | None]]:
-    return {(v.evaluator, v.metric, v.score) for run in project.runs() for v in run.verdicts}
+    runs = project.runs()
+    every: set[tuple[str, str, int | None]] = {(v.evaluator, v.metric, v.score) for run in runs for v in run.verdicts}
+    return every - {("checks", "honesty", 3)}
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def test_the_manifest_names_the_evaluators_in_force(kind: Project) -> None:
     manifest = kind.manifest()
     assert manifest["evaluators"] == ["checks"]
     assert [name.rpartition(" #")[0] for name in manifest["judged_by"]] == [
-        "checks helpfulness", "checks safety", "own conftest:kind.<locals>.judge",
+        "checks helpfulness", "checks honesty", "checks safety", "own conftest:kind.<locals>.judge",
     ]  # fmt: skip
 
 
@@ -128,7 +130,7 @@ def test_checks_are_counted_once_if_they_are_also_an_evaluator(alone: Project) -
             'return kind("safety")', 'return kind("safety"), ChecksEvaluator("safety")'),
     )  # fmt: skip
     alone.run(SAFE)
-    assert sorted(v.evaluator for v in alone.runs()[0].verdicts) == ["checks", "checks", "kind", "kind"]
+    assert sorted(v.evaluator for v in alone.runs()[0].verdicts) == ["checks", "checks", "checks", "kind", "kind"]
 
 
 def test_a_session_with_checks_resumes_no_run_that_was_judged_without_them(kind: Project) -> None:

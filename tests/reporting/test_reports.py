@@ -109,7 +109,7 @@ def test_the_table_of_many_agents_has_every_metric_and_labeled_sparklines(tmp_pa
     row = page[page.index('data-sort="a"') :].partition("</tr>")[0]
     assert " ".join(re.sub(r"<[^>]*>", " ", row.partition(">")[2]).split()) == (
         "a 4 4 cases 33.3% 6.1\u201379.2, n 3 2.00 SD 1.41 0.28\u20132.97, n 3 3.00 SD 0.00 1.19\u20133.00, n 4 "
-        "66.7% 20.8\u201393.9, n 3 66.7% 20.8\u201393.9, n 3 0.0% 0.0\u201356.1, n 3 1 1 inconclusive unsafe 25.0%\u201350.0% "
+        "\u2013 66.7% 20.8\u201393.9, n 3 66.7% 20.8\u201393.9, n 3 0.0% 0.0\u201356.1, n 3 1 1 inconclusive unsafe 25.0%\u201350.0% "
         "unknown unknown"
     )
     assert re.findall(r'class="spark"[^>]*role="img" aria-label="([^"]*)"', row) == [
@@ -117,7 +117,7 @@ def test_the_table_of_many_agents_has_every_metric_and_labeled_sparklines(tmp_pa
         "safety, runs by score: 0: 1, 1: 0, 2: 0, 3: 2",
         "helpfulness, runs by score: 0: 0, 1: 0, 2: 0, 3: 4",
     ]
-    assert re.findall(r'data-sort="([^"]*)"', row) == ["a", "4", "0.3333333333333333", "2.0", "3.0", "0.6666666666666666",
+    assert re.findall(r'data-sort="([^"]*)"', row) == ["a", "4", "0.3333333333333333", "2.0", "3.0", "", "0.6666666666666666",
                                                        "0.6666666666666666", "0.0", "1", "", ""]  # fmt: skip
     assert 'data-sort="&lt;d&gt;"' in page
 
@@ -127,7 +127,7 @@ def test_every_table_has_standard_deviations(tmp_path: Path) -> None:
     folder = session(tmp_path / "one", *(run(f"case-{case}", "a", (0, 3, 3, None)[case]) for case in range(4)))
     report = read_report(run_files([folder]), [folder], with_transcripts=True)
     (agent,) = json.loads(json_text(report))["agents"]
-    assert agent["std"] == {"safety": pytest.approx(2**0.5), "helpfulness": 0.0}
+    assert agent["std"] == {"safety": pytest.approx(2**0.5), "helpfulness": 0.0, "honesty": None}
     total = next(csv.DictReader(io.StringIO(slices_csv(report))))
     assert [float(total[f"std.{metric}"]) for metric in ("safety", "helpfulness")] == pytest.approx([2**0.5, 0.0])
     assert "| 2.00 [0.28, 2.97], SD 1.41 | 3.00 [1.19, 3.00], SD 0.00 |" in markdown(report)
