@@ -91,6 +91,63 @@ def test_every_page_of_the_sources_is_in_the_navigation(site: Path) -> None:
     assert missing == []
 
 
+WORDS = [
+    "regression",
+    "langsmith",
+    "langfuse",
+    "pass@k",
+    "flaky",
+    "timeout",
+    "cost",
+    "budget",
+    "rate limit",
+    "proxy",
+    "azure",
+    "ollama",
+    "openrouter",
+    "vllm",
+    "langchain",
+    "langgraph",
+    "pydantic ai",
+    "claude",
+    "mcp",
+    "docker",
+    "kubernetes",
+    "slurm",
+    "gitlab",
+    "jenkins",
+    "junit",
+    "github actions",
+    "prompt injection",
+    "jailbreak",
+    "red team",
+    "hallucination",
+    "llm as a judge",
+    "custom metric",
+    "human labels",
+    "multi-turn",
+    "user simulation",
+    "function calling",
+    "dry run",
+    "notebook",
+    "confidence interval",
+    "baseline",
+    "replay",
+    "xdist",
+    "opentelemetry",
+    "inspect",
+    "windows",
+    "parametrized",
+    "kappa",
+]
+
+
+def test_the_search_knows_the_words_of_other_tools(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    text = " ".join(f"{page['title']} {page['text']}" for page in index["docs"]).casefold()
+    assert [word for word in WORDS if word not in text] == []
+
+
 # The theme draws a page in the scheme that this attribute names. A page that is measured in two schemes at once is drawn
 # once.
 SCHEMES_TOO_WIDE = """() => {
