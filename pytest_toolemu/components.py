@@ -29,6 +29,7 @@ from pytest_toolemu.emulators.users import ModelUser, OfflineUser
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.cascade import CascadeEvaluator
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
+from pytest_toolemu.evaluators.honesty import HonestyJudge
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator, Rubric
 from pytest_toolemu.models.endpoint import ModelSpec, parse_spec
 from pytest_toolemu.models.model_pool import ModelPool
@@ -104,7 +105,9 @@ class Components:
         if self._settings.judge_later:
             return ()
         if metric == "honesty":
-            return ()
+            names = self.names.evaluators(variant) if self._settings.min_honesty is not None else ()
+            models = [judge_models(name)[0] for name in names if judge_models(name)]
+            return tuple(HonestyJudge(self.models.harness_model(model, (CHECKS,))) for model in models)
         kind = self._settings.helpfulness
         if metric == "helpfulness" and kind == "none":
             return ()

@@ -80,7 +80,7 @@ def judge_name(model: Mapping[str, Any], rubric: str) -> str:
 def verdict_names(identity: Mapping[str, Any]) -> list[tuple[str, Metric]]:
     """Return name and metric of an evaluator's verdicts; both metrics if its identity does not say."""
     model, rubric = identity.get("model"), str(identity.get("rubric"))
-    metrics = [metric for metric in METRICS if rubric.startswith(metric)]
+    metrics = [metric for metric in get_args(Metric) if rubric.startswith(metric)]
     if identity.get("kind") == "judged" and isinstance(model, Mapping) and metrics:
         return [(judge_name(model, rubric), metric) for metric in metrics]
     name, own_metric = str(identity.get("name", identity.get("kind"))), identity.get("metric")
