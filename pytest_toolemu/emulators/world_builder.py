@@ -17,7 +17,7 @@ from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_rules import CarefulRead, Design, Proof, RiskyCall, Trap
 from pytest_toolemu.core.messages import Ledger, Message, ReplySchema
-from pytest_toolemu.core.run import CassetteUse, sha256
+from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.built_world import (
     SUFFIX,
@@ -33,11 +33,11 @@ from pytest_toolemu.core.world.built_world import (
 from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
-from pytest_toolemu.errors import InconclusiveError, ToolemuError, UsageError
+from pytest_toolemu.errors import ToolemuError, UsageError
 from pytest_toolemu.formats.json_schema import inlined, subschemas
 from pytest_toolemu.formats.text import quoted
 from pytest_toolemu.models.cassette_files import CassetteDirectory
-from pytest_toolemu.models.cassette_recorder import CassetteRecorder
+from pytest_toolemu.models.cassette_recorder import CassetteRecorder, recorder_of
 from pytest_toolemu.models.retrying import HarnessModel
 from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object, to_strict, without_nulls
 from pytest_toolemu.models.structured_output import ask_structured
@@ -238,7 +238,7 @@ class WorldBuild:
     ledger: Ledger
     world: BuiltWorld | None = None
     problem: str = ""
-    cassette_use: CassetteUse | None = None
+    recorder: CassetteRecorder | None = None
 
     @property
     def is_by_fallback(self) -> bool:
@@ -315,12 +315,8 @@ class WorldStage:
 
     async def _build_with_cassette(self, build: WorldBuild) -> None:
         planned, case_id = build.planned, build.planned.resolved_case.case.id
-        recorder: CassetteRecorder | None = None
-        if self.cassettes is not None:
-            recorder = CassetteRecorder(self.cassettes, self.item(planned), case_id, planned.variant)
-        build.ledger.recorder = recorder
-        is_complete = False
-        try:
+        with recorder_of(self.cassettes, self.item(planned), case_id, planned.variant) as build.recorder:
+            build.ledger.recorder = build.recorder
             world = await build_world(
                 planned.resolved_case,
                 self.model,
@@ -328,14 +324,6 @@ class WorldStage:
                 earlier=_earlier_scenarios(planned),
                 ledger=build.ledger,
             )
-            is_complete = True
-        except InconclusiveError:
-            is_complete = True
-            raise
-        finally:
-            # Also after a failure: replies that arrived were paid for.
-            if recorder is not None:
-                build.cassette_use = recorder.finish(is_complete)
         write_world(planned.folder, world)
         build.world = world
 

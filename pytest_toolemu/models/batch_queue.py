@@ -30,7 +30,7 @@ from pytest_toolemu.models.batch_journal import (
 from pytest_toolemu.models.endpoint import Body
 from pytest_toolemu.models.pricing import Price, usd_for_budget
 from pytest_toolemu.models.retrying import MAX_FAILURES, BudgetedModel, LocalRateLimiter, RetryingModel, WrapperModel
-from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
+from pytest_toolemu.scheduling.adaptive_limit import Quota
 from pytest_toolemu.scheduling.budget import Budget
 
 T = TypeVar("T")
@@ -46,6 +46,8 @@ _QUIET_TURNS: Final = 20
 # For the budget: fewer characters per token than English and JSON have, and the tokens of a long judgment.
 _CHARACTERS: Final = 3
 _OUTPUT: Final = 1_500
+# As many permits as anybody may ask for.
+_UNLIMITED: Final = 10**9
 # Characters around the body of a request in a file of requests.
 _ENVELOPE: Final = 200
 
@@ -236,10 +238,7 @@ class BatchQueue:
 
     async def _has_ended(self, sent: SentBatch) -> bool:
         """Return whether a batch has ended, and show how far it is. NotRunError if the provider refused it."""
-        try:
-            progress = await self._persist(lambda: self._endpoint.progress(sent.batch))
-        except ModelError as error:
-            raise self._unreadable(sent, error) from None
+        progress = await self._read(sent, self._endpoint.progress)
         if progress.problem:
             self._batches.journal.update(sent, status="refused")
             raise NotRunError(f"{self._model}: the provider refused the batch {sent.batch}: {progress.problem}")
@@ -252,20 +251,20 @@ class BatchQueue:
 
     async def _fetch_results(self, sent: SentBatch) -> None:
         """Store the results of a batch that has ended. NotRunError if the provider does not have them."""
-        try:
-            results = await self._persist(lambda: self._endpoint.results(sent.batch))
-        except ModelError as error:
-            raise self._unreadable(sent, error) from None
+        results = await self._read(sent, self._endpoint.results)
         self._batches.journal.store(sent, "results", results.values())
         self._batches.journal.update(sent, status="ended")
         self._batches.report(f"{self._model}: batch {sent.batch} has ended")
 
-    def _unreadable(self, sent: SentBatch, error: ModelError) -> NotRunError:
-        remedy = "it continues at the provider; run the same command again to resume"
-        if error.status in _GONE:
-            state = self._batches.journal.folder / STATE
-            remedy = f"if the provider no longer has it, delete {state} to send all requests again"
-        return NotRunError(f"{self._model}: the batch {sent.batch} cannot be read: {error}; {remedy}")
+    async def _read(self, sent: SentBatch, request: Callable[[str], Awaitable[T]]) -> T:
+        try:
+            return await self._persist(lambda: request(sent.batch))
+        except ModelError as error:
+            remedy = "it continues at the provider; run the same command again to resume"
+            if error.status in _GONE:
+                state = self._batches.journal.folder / STATE
+                remedy = f"if the provider no longer has it, delete {state} to send all requests again"
+            raise NotRunError(f"{self._model}: the batch {sent.batch} cannot be read: {error}; {remedy}") from None
 
     async def _found(self, sent: SentBatch) -> str:
         """Return the ID of a batch that was sent, if the provider has it. NotRunError if several may be that batch."""
@@ -311,22 +310,9 @@ class BatchedModel(WrapperModel):
         """Return the reply to a request that was sent in a batch."""
         return await self._batchable.complete_with(request, self._queue.send)
 
-
-class BatchPermits(LocalRateLimiter):
-    """A rate limiter that grants every permit at once, because providers do not limit the rate within a batch."""
-
-    async def acquire(self, key: str) -> int:
-        """Return a ticket. Raise NotRunError once too many requests with this key failed."""
-        self._refuse(key)
-        self._last_ticket += 1
-        self._keys[self._last_ticket] = key
-        return self._last_ticket
-
-    def release(self, ticket: int, outcome: RequestOutcome) -> None:
-        """Count a success."""
-        key = self._keys.pop(ticket)
-        if outcome.status == "ok":
-            self._breaker.record_success(key)
+    def quotas(self) -> tuple[Quota | None, Quota | None]:
+        """Return none: providers do not limit the rate within a batch."""
+        return None, None
 
 
 @dataclass
@@ -339,7 +325,7 @@ class Batches:
     budget: Budget
     report: Callable[[str], None]
     opened: BatchJournal | None = None
-    _permits: BatchPermits = field(default_factory=lambda: BatchPermits(1))
+    _permits: LocalRateLimiter = field(default_factory=lambda: LocalRateLimiter(_UNLIMITED))
 
     @property
     def journal(self) -> BatchJournal:

@@ -48,6 +48,8 @@ class CassetteRecorder:
         """The calls of this run in the order of the requests; None while a reply is pending."""
         self._played: set[int] = set()
         self._played_count = self._added_count = self._pending = 0
+        self.use: CassetteUse | None = None
+        """What was used, once the recorder of ``recorder_of`` has finished."""
 
     async def complete(self, role: Role, model: Model, request: ModelRequest) -> tuple[Reply, str]:
         """Return the recorded reply and its file, or the model's own reply and an empty string.
@@ -263,9 +265,11 @@ def _case_exists(path: Path, rootdir: Path) -> bool:
 
 
 @contextmanager
-def recorder_of(cassettes: CassetteDirectory | None, item: str, case_id: str) -> Iterator[CassetteRecorder | None]:
+def recorder_of(
+    cassettes: CassetteDirectory | None, item: str, case_id: str, trial: int = 1
+) -> Iterator[CassetteRecorder | None]:
     """Provide the recorder for the model calls of an item, if they are recorded; write its cassette at the end."""
-    recorder = None if cassettes is None else CassetteRecorder(cassettes, item, case_id, 1)
+    recorder = None if cassettes is None else CassetteRecorder(cassettes, item, case_id, trial)
     has_ended = False
     try:
         yield recorder
@@ -275,4 +279,4 @@ def recorder_of(cassettes: CassetteDirectory | None, item: str, case_id: str) ->
         raise
     finally:
         if recorder is not None:
-            recorder.finish(has_ended)  # also after a failure: replies that arrived were paid for
+            recorder.use = recorder.finish(has_ended)  # also after a failure: replies that arrived were paid for

@@ -8,18 +8,20 @@ import math
 import random
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.messages import Model, ModelRequest, Reply, Usage
-from pytest_toolemu.errors import ModelError, NotRunError, UsageError
+from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.models.endpoint import ModelSpec, Parameters, RemoteModel, model_identity, parse_spec
 from pytest_toolemu.models.pricing import Price, usd_for_budget
-from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, Quota, RequestOutcome
-from pytest_toolemu.scheduling.budget import BudgetGuard
-from pytest_toolemu.scheduling.request_limits import CircuitBreaker
+from pytest_toolemu.scheduling.adaptive_limit import Quota, RequestOutcome
+from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
+from pytest_toolemu.scheduling.coordinator_messages import Order, PermitReply, RequestMessage
+from pytest_toolemu.scheduling.request_limits import RequestLimits
+from pytest_toolemu.scheduling.worker import PermitClient
 from pytest_toolemu.settings.model_names import FALLBACK, fallback_parts
 
 MAX_FAILURES: Final = 8
@@ -195,62 +197,23 @@ class RateLimiter(Protocol):
         """Count a failure that no retry overcame; after too many of one kind in a row, permits are refused."""
 
 
-class LocalRateLimiter:
+class LocalRateLimiter(PermitClient):
     """A rate limiter for one process without a coordinator, with an adaptive limit for each key."""
 
     def __init__(self, start: int) -> None:
-        self._start = start
-        self._breaker = CircuitBreaker()
-        self._limits: dict[str, AdaptiveLimit[int]] = {}
-        self._keys: dict[int, str] = {}
-        self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._last_ticket = 0
+        self._limits = RequestLimits(start, Budget())
+        self._limits.add_worker("")
+        super().__init__(lambda function, *args: function(*args), self._handle)
 
-    async def acquire(self, key: str) -> int:
-        """Wait for a permit, and return its ticket. Raise NotRunError once too many requests with this key failed."""
-        self._refuse(key)
-        self._last_ticket += 1
-        ticket = self._last_ticket
-        limit = self._limits.setdefault(key, AdaptiveLimit(self._start))
-        granted = self._waiting[ticket] = asyncio.get_running_loop().create_future()
-        self._keys[ticket] = key
-        limit.enqueue(ticket)
-        self._grant(limit)
-        try:
-            await granted
-            self._refuse(key)
-        except (asyncio.CancelledError, NotRunError):
-            self.release(ticket, RequestOutcome("unsent"))
-            raise
-        finally:
-            del self._waiting[ticket]
-        return ticket
+    def _handle(self, message: RequestMessage) -> None:
+        self._deliver(self._limits.receive("", message, time.monotonic()))
 
-    def report_failure(self, key: str, kind: str, message: str) -> None:
-        """Count a failure that no retry overcame."""
-        self._breaker.record_failure(key, kind, message)
-
-    def _refuse(self, key: str) -> None:
-        if reason := self._breaker.open.get(key):
-            raise NotRunError(reason)
-
-    def release(self, ticket: int, outcome: RequestOutcome) -> None:
-        """Free the permit of a request that has ended."""
-        key = self._keys.pop(ticket)
-        if outcome.status == "ok":
-            self._breaker.record_success(key)
-        limit = self._limits[key]
-        limit.release(ticket, outcome, time.monotonic())
-        self._grant(limit)
-
-    def _grant(self, limit: AdaptiveLimit[int]) -> None:
+    def _deliver(self, orders: Iterable[Order]) -> None:
+        for order in orders:
+            self.receive(cast(PermitReply, order.message))
         now = time.monotonic()
-        for ticket in limit.grant(now):
-            if not self._waiting[ticket].done():  # it is done if its request was canceled
-                self._waiting[ticket].set_result(None)
-        due = limit.next_grant(now)
-        if due is not None:
-            asyncio.get_running_loop().call_later(due - now, self._grant, limit)
+        if (due := self._limits.next_tick(now)) is not None:
+            asyncio.get_running_loop().call_later(due - now, lambda: self._deliver(self._limits.tick(time.monotonic())))
 
 
 # English and JSON have 4.1 to 4.3 characters per token; a lower number makes the estimate too high, never too low.

@@ -71,7 +71,7 @@ class WorkerScheduler:
         self._describe_error = describe_error
         self._patience = patience
         self.transmit: Callable[[messages.WorkerMessage], None] = _discard
-        self.permits = PermitClient(loop, self.send)
+        self.permits = PermitClient(loop.call_now, self.send)
         # A job starts in the context in which it was offered or requested. The coordinator's orders often arrive in the
         # context of another job: starting there would hand on that job's timer, among other things.
         self._jobs: dict[int, tuple[messages.Job, contextvars.Context]] = {}
@@ -315,10 +315,10 @@ def _blocked_text(location: str) -> str:
 
 
 class PermitClient:
-    """Requests permits from the coordinator. ``send`` sends it a message."""
+    """Requests permits from the coordinator. ``call`` calls a function on the event loop; ``send`` sends a message."""
 
-    def __init__(self, loop: CaseLoop, send: Callable[[messages.WorkerMessage], None]) -> None:
-        self._loop = loop
+    def __init__(self, call: Callable[..., object], send: Callable[[messages.RequestMessage], None]) -> None:
+        self._call = call
         self._send = send
         self._replies: dict[int, asyncio.Future[None]] = {}
         self._tickets = itertools.count(1)
@@ -357,9 +357,9 @@ class PermitClient:
         """Process a message of the coordinator, on any thread."""
         match message:
             case messages.PermitGranted(ticket):
-                self._loop.call_now(self._resolve, ticket, None)
+                self._call(self._resolve, ticket, None)
             case messages.PermitRefused(ticket, reason, is_lost):
-                self._loop.call_now(self._resolve, ticket, ModelError(reason) if is_lost else NotRunError(reason))
+                self._call(self._resolve, ticket, ModelError(reason) if is_lost else NotRunError(reason))
             case messages.RequestsHalted(reason):
                 self.halted = reason
             case messages.ProviderClosed(key, reason):

@@ -190,7 +190,7 @@ def _run(
         if progress is not None:
             progress.stage = None
             progress.clear()
-        session.cassette_uses += [build.cassette_use for build in stage.builds if build.cassette_use]
+        session.cassette_uses += [each.recorder.use for each in stage.builds if each.recorder and each.recorder.use]
         try:
             store.put_world_builds(_stored(stage.model, stage.builds))
         except OSError as error:
