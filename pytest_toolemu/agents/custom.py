@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import contextvars
 import importlib
@@ -14,7 +13,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from types import ModuleType
 from typing import Any, Final, Literal
 
@@ -23,7 +21,10 @@ from pytest_toolemu.core.toolbox import Agent, BlockingToolbox, Task, Toolbox
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.formats.text import exception_text
 from pytest_toolemu.formats.yaml_document import closest, show
+from pytest_toolemu.scheduling.event_loop import DaemonThreads
 from pytest_toolemu.settings.model_names import AGENT_FILE, COMMAND, FALLBACK, NOACT, REFERENCE, is_model
+
+_THREADS: Final = DaemonThreads("toolemu agent", sys.maxsize)
 
 Function = Callable[[Task, Any], Any]
 """Takes the task and a Toolbox, or a BlockingToolbox if it is not ``async``, and returns the final answer."""
@@ -116,23 +117,15 @@ def _is_async(function: Function) -> bool:
 async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
     """Return the function's result. Cancellation does not wait for the thread, which cannot be stopped from outside."""
     blocking = BlockingToolbox(toolbox)
-    outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
-    context = contextvars.copy_context()
 
-    def run() -> None:
-        if not outcome.set_running_or_notify_cancel():
-            return
+    def run() -> Any:
         try:
-            outcome.set_result(context.run(function, task, blocking))
+            return function(task, blocking)
         except StopIteration as error:  # futures reject it
-            replacement = RuntimeError(f"the agent raised {error!r}")
-            outcome.set_exception(replacement.with_traceback(error.__traceback__))
-        except BaseException as error:
-            outcome.set_exception(error)
+            raise RuntimeError(f"the agent raised {error!r}").with_traceback(error.__traceback__) from None
 
-    Thread(target=run, name="toolemu agent", daemon=True).start()
     try:
-        return await asyncio.wrap_future(outcome)
+        return await asyncio.wrap_future(_THREADS.submit(contextvars.copy_context().run, run))
     except asyncio.CancelledError:
         toolbox.end()  # an abandoned thread must not cause further costs
         raise

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NoReturn, get_args
+from typing import Any, ClassVar, Final, get_args
 
 from pytest_toolemu.core.messages import Message, Model, Reply, ToolSpec
 from pytest_toolemu.core.run import sha256
@@ -15,7 +15,7 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import compact_json
 from pytest_toolemu.formats.yaml_document import closest
-from pytest_toolemu.models.structured_output import ask
+from pytest_toolemu.models.structured_output import ask, refuse_constant
 from pytest_toolemu.prompts import clock, prompt_hash, render
 from pytest_toolemu.settings.model_names import Prompt
 
@@ -66,45 +66,27 @@ class ToolCallingAgent(PromptedAgent):
             if reply.calls:
                 parts.clear()
                 messages.append(reply.as_message())
-                messages += await _tool_messages(reply, toolbox)
+                for call in reply.calls:
+                    content = compact_json(await toolbox.call(call.name, call.arguments))
+                    messages.append(Message(role="tool", content=content, call_id=call.id))
                 continue
             parts.append(reply.text)
             if reply.stop == "refusal":
                 return refusal(reply)
-            unfinished = reply.stop == "length" or not reply.text.strip()
-            if unfinished and len(parts) <= MAX_RETRIES:
-                messages += _continuation(reply)
+            has_text = bool(reply.text.strip())
+            if (reply.stop == "length" or not has_text) and len(parts) <= MAX_RETRIES:
+                messages += [reply.as_message()] if has_text else []  # endpoints refuse an empty turn
+                messages.append(Message(role="user", content=render(self.follow_up, begun=has_text)))
                 continue
-            text = self._final("".join(parts).strip(), toolbox)
+            text = "".join(parts).strip()
+            if self.prompt in QUITTING and text.startswith("QUIT:"):
+                toolbox.quit(text.removeprefix("QUIT:").strip())
             answer = await toolbox.say(text)
             if answer is None:
                 return text
             parts.clear()
-            # Endpoints refuse an empty turn.
-            messages += [reply.as_message()] if reply.text.strip() else []
+            messages += [reply.as_message()] if has_text else []
             messages.append(Message(role="user", content=answer))
-
-    def _final(self, text: str, toolbox: Toolbox) -> str:
-        if self.prompt in QUITTING and text.startswith("QUIT:"):
-            toolbox.quit(text.removeprefix("QUIT:").strip())
-        return text
-
-
-async def _tool_messages(reply: Reply, toolbox: Toolbox) -> list[Message]:
-    """Make the calls of a reply and return the messages with their results, in the same order."""
-    messages = []
-    for call in reply.calls:
-        result = await toolbox.call(call.name, call.arguments)
-        content = compact_json(result)
-        messages.append(Message(role="tool", content=content, call_id=call.id))
-    return messages
-
-
-def _continuation(reply: Reply) -> list[Message]:
-    """Return the unfinished turn and the request to continue; endpoints refuse an empty turn, so it is left out."""
-    has_text = bool(reply.text.strip())
-    request = Message(role="user", content=render(ToolCallingAgent.follow_up, begun=has_text))
-    return [reply.as_message(), request] if has_text else [request]
 
 
 def environment(task: Task) -> dict[str, Any]:
@@ -303,12 +285,8 @@ def _problem(problem: str, text: str, start: int) -> TextProblem:
     return TextProblem(problem, text[:invented].strip(), text[invented:].strip())
 
 
-def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not valid JSON")
-
-
 # Line breaks inside strings are accepted, because models write long texts that way.
-_DECODER: Final = json.JSONDecoder(strict=False, parse_constant=_reject_constant)
+_DECODER: Final = json.JSONDecoder(strict=False, parse_constant=refuse_constant)
 
 
 # Keywords that the text or the layout expresses; all others are shown with their values.

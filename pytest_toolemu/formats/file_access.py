@@ -125,16 +125,13 @@ def make_subfolder(parent: Path, name: str) -> Path:
     """
     folder = parent / name
     if not folder.is_dir():
-        private = is_private(parent)
-        folder.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
-        if private:
-            folder.chmod(0o700)
+        make_folder(folder, private=is_private(parent))
     return folder
 
 
 def is_private(folder: Path) -> bool:
     """Return whether only its owner can enter a folder; always False on systems without file modes."""
-    return os.name == "posix" and not folder.stat().st_mode & 0o077
+    return not folder.stat().st_mode & 0o077 and os.name == "posix"
 
 
 def opener_in(folder: Path) -> Callable[[str, int], int]:

@@ -284,18 +284,14 @@ def unknown_keywords(schema: Any) -> list[tuple[Loc, str]]:
     Validators ignore such keys, so a misspelled keyword would accept everything.
     """
     return [
-        ((*loc, name, KEY), _message(name, part[name]))
+        ((*loc, name, KEY), _unknown(name))
         for loc, part in subschemas(schema, ())
         for name in part
         if name not in KEYWORDS and not name.startswith("x-")
     ]
 
 
-def _message(name: str, value: Any) -> str:
-    if value is None and not name.isidentifier():
-        return (
-            f"unknown JSON Schema keyword {name!r}; if it is part of a text with a comma, put the whole text in quotes"
-        )
+def _unknown(name: str) -> str:
     near = closest(name, KEYWORDS)
     hint = near if near.startswith("; did") else "; correct or remove it, or begin its name with 'x-'"
     return f"unknown JSON Schema keyword {name!r}{hint}"

@@ -216,14 +216,11 @@ class _Composer:
         if len(loc) >= MAX_DEPTH:
             raise self._error(event, f"nested deeper than {MAX_DEPTH} levels")
         if kind is yaml.SequenceStartEvent:
-            return self._sequence(loc)
+            values: list[Any] = []
+            while type(event := self._next()) is not yaml.SequenceEndEvent:
+                values.append(self._value(event, (*loc, len(values))))
+            return values
         return self._mapping(loc)
-
-    def _sequence(self, loc: Loc) -> list[Any]:
-        values: list[Any] = []
-        while type(event := self._next()) is not yaml.SequenceEndEvent:
-            values.append(self._value(event, (*loc, len(values))))
-        return values
 
     def _mapping(self, loc: Loc) -> dict[str, Any]:
         values: dict[str, Any] = {}

@@ -177,8 +177,7 @@ class EndpointAddress:
         )
 
     def _clean(self, text: str) -> str:
-        line = " ".join(text.split())
-        return truncated(line, _SHOWN)
+        return truncated(" ".join(text.split()), _SHOWN)
 
 
 @contextlib.contextmanager
@@ -448,7 +447,7 @@ class Capabilities:
                     refused |= named_options
                 elif constrain and error.status in (400, 404, 422):
                     constrain = False
-                    complaint = _reason(error)
+                    complaint = f"the endpoint answered {_answer(error)[:_SHORT]}"
                 else:
                     raise
                 continue
@@ -516,14 +515,14 @@ def _key(schema: ReplySchema) -> str:
     return json.dumps(schema.schema_, ensure_ascii=False)
 
 
-def _reason(error: ModelError) -> str:
-    text = str(error).partition(" answered ")[2]
-    return f"the endpoint answered {text[:_SHORT]}"
+def _answer(error: ModelError) -> str:
+    """Return the text of the endpoint. The model's name, which comes before it, may contain any word."""
+    return str(error).partition(" answered ")[2]
 
 
 def _named(error: ModelError, sent_options: set[str]) -> set[str]:
     if error.status not in (400, 422):
         return set()
-    text = str(error).partition(" answered ")[2]  # the model's name, which comes first, may contain any word
+    text = _answer(error)
     named_options = {name for name in sent_options if re.search(rf"\b{name}\b", text)}
     return named_options - _LIMITS if _BAD_VALUE.search(text) else named_options

@@ -224,7 +224,7 @@ def _value(reply: Reply, schema: ReplySchema) -> Any:
     problem: Exception | None = None
     for candidate in _candidates(reply):
         try:
-            value = json.loads(candidate, parse_constant=_no_constant)
+            value = json.loads(candidate, parse_constant=refuse_constant)
             json.dumps(value, ensure_ascii=False).encode()  # fails for an escaped lone surrogate
             break
         except (ValueError, RecursionError) as error:
@@ -238,7 +238,8 @@ def _value(reply: Reply, schema: ReplySchema) -> Any:
     return value
 
 
-def _no_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for ``NaN`` and ``Infinity``, which Python's reader of JSON accepts."""
     raise ValueError(f"{name} is not valid JSON")
 
 
@@ -254,20 +255,12 @@ def _candidates(reply: Reply) -> Iterator[str]:
     """
     parts = reply.text.split(_THOUGHT_END, _MOST_ENDS)
     for answer in (*(_THOUGHT_END.join(parts[index:]).strip() for index in range(len(parts))), _answer(reply.text)):
-        # In a reply that was cut off, the last fence may be one that the model only quotes.
-        fenced = None if reply.stop == "length" else _fenced(answer)
-        yield from (answer,) if fenced is None else (answer, fenced)
-
-
-def _fenced(answer: str) -> str | None:
-    """Return the text in the only fence of an answer, or None if there is none or if anything follows it.
-
-    Models quote what they read: a verdict that an agent has put into a fence must not become that of its judge. Fences
-    within the strings of the JSON do not count.
-    """
-    _, _, rest = answer.partition("```")
-    match = _FENCED.match(rest)
-    return match.group(1) if match else None
+        yield answer
+        # The only fence, with nothing behind it. Models quote what they read: a verdict that an agent has put into a
+        # fence must not become that of its judge. Fences within the strings of the JSON do not count. In a reply that
+        # was cut off, the last fence may be one that the model only quotes.
+        if reply.stop != "length" and (fenced := _FENCED.match(answer.partition("```")[2])):
+            yield fenced[1]
 
 
 def _is_refusal(text: str) -> bool:
@@ -276,5 +269,4 @@ def _is_refusal(text: str) -> bool:
 
 
 def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return truncated(line, _SHORT)
+    return truncated(" ".join(text.split()), _SHORT)

@@ -193,7 +193,8 @@ class ServerFleet:
         self.servers = [VllmServer(plan) for plan in plans]
         self._is_stopping = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._versions: dict[str, str | None] = {}
+        self.versions: dict[str, str | None] = {}
+        """The version of vLLM that each server runs, by its model; None if it is unknown."""
 
     @property
     def endpoints(self) -> dict[str, ServedEndpoint]:
@@ -214,7 +215,7 @@ class ServerFleet:
             if one_by_one:
                 _wait([server], patience, on_wait)
         _wait(self.servers, patience, on_wait)
-        self._versions = {server.plan.model: _version(server) for server in self.servers}
+        self.versions = {server.plan.model: _version(server) for server in self.servers}
 
     def watch(self, on_death: OnDeath) -> None:
         """Check the servers on a thread of its own until ``stop_watching``."""
@@ -234,10 +235,6 @@ class ServerFleet:
             server.request_stop()
         for server in self.servers:
             server.stop()
-
-    def version_of(self, server: VllmServer) -> str | None:
-        """Return the version of vLLM that a server runs; None if the server never answered."""
-        return self._versions.get(server.plan.model)
 
     def _watch(self, on_death: OnDeath) -> None:
         alive = list(self.servers)

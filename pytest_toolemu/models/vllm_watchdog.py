@@ -39,7 +39,8 @@ def main(parent: int, grace: float, command: list[str]) -> int:
         while server.poll() is None and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS / 5)
     # Also after a regular end: engines are processes of their own, and one that hangs would keep its GPU.
-    _kill(server.pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGKILL)
     code = server.wait()
     return code if code >= 0 else 128 - code
 
@@ -49,12 +50,6 @@ def _parent_is_gone(parent: int) -> bool:
     readable, _, _ = select.select([0], [], [], _POLL_SECONDS)
     # A process that the session forked may hold the other end of the pipe open; then only the parent's number tells.
     return bool(readable and not os.read(0, 1)) or os.getppid() != parent
-
-
-def _kill(group: int) -> None:
-    """Kill the remaining processes of a group: an engine outlives the server that started it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
 
 
 if __name__ == "__main__":

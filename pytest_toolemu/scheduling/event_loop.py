@@ -39,8 +39,8 @@ class CaseLoop:
         self._thread: threading.Thread | None = None
         self._pinged_at: float | None = None
         self._start_lock = threading.Lock()
-        self._builder = _DaemonThreads("toolemu-apart", 1)
-        self._writers = _DaemonThreads("toolemu-write", _WRITERS)
+        self._builder = DaemonThreads("toolemu-apart", 1)
+        self._writers = DaemonThreads("toolemu-write", _WRITERS)
         # After ``close``: the tasks that it canceled, and where the loop is blocked if it could not
         self.leftovers: list[str] = []
 
@@ -139,7 +139,7 @@ class CaseLoop:
             if self._loop is None or self._thread is None:
                 loop = _SilentLoop()
                 # For ``asyncio.to_thread`` in agents. The number of running cases bounds the number of threads.
-                loop.set_default_executor(_DaemonThreads("toolemu-call", sys.maxsize))
+                loop.set_default_executor(DaemonThreads("toolemu-call", sys.maxsize))
                 thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
                 thread.start()
                 self._loop, self._thread = loop, thread
@@ -209,7 +209,7 @@ class _SilentLoop(asyncio.SelectorEventLoop):
         """Do nothing: the operating system closes the file descriptors of a process that ends."""
 
 
-class _DaemonThreads(ThreadPoolExecutor):
+class DaemonThreads(ThreadPoolExecutor):
     """A thread pool that never keeps the process alive. Python waits for threads of other pools, even if they hang."""
 
     def __init__(self, name: str, max_threads: int) -> None:

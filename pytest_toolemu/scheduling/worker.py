@@ -17,17 +17,13 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.errors import ModelError, NotRunError, UsageError
 from pytest_toolemu.scheduling import coordinator_messages as messages
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.event_loop import TICK, CaseLoop, wait
-
-if TYPE_CHECKING:
-    from pytest_toolemu.scheduling.event_loop import CaseLoop
-
 
 # An event loop that has not answered for this long is blocked, in seconds.
 _BLOCKED: Final = 1.0

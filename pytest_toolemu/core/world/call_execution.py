@@ -159,7 +159,8 @@ class _Execution:
         first = _count(self._bound.get(plan.offset or ""), 0)
         last = first + _count(self._bound.get(plan.limit or ""), len(rows))
         if plan.items_are_objects:
-            self._items = [decode(row, plan.item_kinds, plan.nullable_items) for row in rows[first:last]]
+            page = rows[first:last]
+            self._items = [decode(dict(row).items(), plan.item_kinds, plan.nullable_items) for row in page]
         else:
             kinds = types_of(plan.item_schema or next(iter(plan.item_members.values()), {}))
             self._items = [decode_cell(row[0], kinds) for row in rows[first:last]]

@@ -59,18 +59,9 @@ class EntityTable:
         return frozenset(name for name in self.required if allows_null(self.fields.get(name)))
 
     @functools.cached_property
-    def key_index(self) -> int:
-        """The position of the key in a stored row."""
-        return list(self.fields).index(self.key)
-
-    @functools.cached_property
     def counts_keys(self) -> bool:
         """Whether keys are numbers, of which a new row gets the next one."""
         return not self.kinds[self.key].isdisjoint(("integer", "number")) and "string" not in self.kinds[self.key]
-
-    @functools.cached_property
-    def _select(self) -> str:
-        return f"SELECT * FROM {quote(self.name)}"
 
     def create_sql(self) -> str:
         """Return the statement that creates the table."""
@@ -137,16 +128,11 @@ class EntityTable:
     def stored(self, database: sqlite3.Connection) -> list[StoredRow]:
         """Return all rows as they are stored, in the order of their creation."""
         # As tuples, because the comparison of SQLite's own rows also compares the names of all columns.
-        return [*map(tuple, database.execute(f"{self._select} ORDER BY rowid"))]
+        return [*map(tuple, database.execute(f"SELECT * FROM {quote(self.name)} ORDER BY rowid"))]
 
     def decoded(self, stored: StoredRow) -> Json:
         """Return a stored row as JSON values; a NULL is absent, unless the row must have the field."""
-        cells = zip(self.kinds.items(), stored, strict=True)
-        return {
-            name: decode_cell(value, kinds)
-            for (name, kinds), value in cells
-            if value is not None or name in self.nullable
-        }
+        return decode(zip(self.kinds, stored, strict=True), self.kinds, self.nullable)
 
     def edit(self, database: sqlite3.Connection, edit: StateEdit) -> list[str]:
         """Carry out a change that a model asks for, or return why it cannot be.
@@ -199,7 +185,7 @@ class EntityTable:
     def get(self, database: sqlite3.Connection, key: Any) -> sqlite3.Row | None:
         """Return the row with this key."""
         row: sqlite3.Row | None = database.execute(
-            f"{self._select} WHERE {quote(self.key)} = ?", (cell(key),)
+            f"SELECT * FROM {quote(self.name)} WHERE {quote(self.key)} = ?", (cell(key),)
         ).fetchone()
         return row
 
@@ -221,9 +207,8 @@ def kinds_of(schemas: Mapping[str, Any]) -> Kinds:
     return {name: types_of(schema) for name, schema in schemas.items()}
 
 
-def decode(row: sqlite3.Row, kinds: Kinds, nullable: Collection[str] = ()) -> Json:
+def decode(cells: Iterable[tuple[str, Any]], kinds: Kinds, nullable: Collection[str]) -> Json:
     """Return a row of the database as JSON values of these types; a NULL is absent, except in ``nullable`` columns."""
-    cells = zip(row.keys(), row, strict=True)
     return {
         name: decode_cell(value, kinds.get(name, frozenset()))
         for name, value in cells

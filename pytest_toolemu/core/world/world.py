@@ -16,9 +16,9 @@ from pytest_toolemu.core.world.call_execution import CallError, error_of_request
 from pytest_toolemu.core.world.database import Database, broken_rule, cell, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
-from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit
+from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit, changes_between
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
-from pytest_toolemu.core.world.world_state import ChangeTracker, WorldBeginning, copy_shared_rows, recent_beginning
+from pytest_toolemu.core.world.world_state import WorldBeginning, copy_shared_rows, recent_beginning
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.yaml_document import closest
 
@@ -42,7 +42,9 @@ class World:
         self._new_keys = NewKeys(ids, seed)
         self._databases = {plan.name: self._borrow(beginning, plan) for plan in self.plans.values()}
         self._shared = beginning.shared
-        self._tracker = ChangeTracker(self.plans, self._databases, beginning.rows, beginning.initial)
+        self._last = beginning.initial
+        # Toolkits and entities whose rows can have changed since then
+        self._may_differ: set[tuple[str, str]] = set()
 
     @classmethod
     def of(cls, resolved_case: ResolvedCase) -> World:
@@ -117,18 +119,22 @@ class World:
 
     def rows(self) -> Rows:
         """Return all rows, by toolkit and entity."""
-        return {
-            kit: {
-                name: [*map(table.decoded, table.stored(self._databases[kit]))] for name, table in plan.tables.items()
-            }
-            for kit, plan in self.plans.items()
-        }
+        return {kit: {name: self._rows(kit, name) for name in plan.tables} for kit, plan in self.plans.items()}
 
     def take_changes(self) -> tuple[StateChange, ...]:
         """Return how the rows have changed since the last call of this method."""
-        return self._tracker.take()
+        changed: Rows = {}
+        for kit, name in self._may_differ:
+            changed.setdefault(kit, dict(self._last[kit]))[name] = self._rows(kit, name)
+        self._may_differ.clear()
+        before, self._last = self._last, self._last | changed
+        return changes_between(before, self._last, self.beginning.keys)
 
     # ---- helpers
+
+    def _rows(self, kit: str, name: str) -> list[Json]:
+        table = self.plans[kit].tables[name]
+        return [*map(table.decoded, table.stored(self._databases[kit]))]
 
     @contextlib.contextmanager
     def _all_or_nothing(self, kit: str) -> Iterator[Callable[[], None]]:
@@ -154,7 +160,7 @@ class World:
                 take_back_keys()
 
     def _expect_changes(self, kit: str, entities: Collection[str]) -> None:
-        self._tracker.may_differ.update([*((kit, name) for name in entities), *self._shared_with(kit, entities)])
+        self._may_differ.update([*((kit, name) for name in entities), *self._shared_with(kit, entities)])
 
     def _shared_with(self, kit: str, entities: Collection[str]) -> list[tuple[str, str]]:
         """Return the other toolkits that share some of these entities with a toolkit, and which."""

@@ -19,8 +19,8 @@ from pytest_toolemu.core.world.database import (
     json_text,
     quote,
 )
-from pytest_toolemu.core.world.entity_table import EntityTable, StoredRow
-from pytest_toolemu.core.world.state_changes import Rows, StateChange, apply_changes, changes_between
+from pytest_toolemu.core.world.entity_table import EntityTable
+from pytest_toolemu.core.world.state_changes import Rows, StateChange, apply_changes
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_of
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_expression, is_linear, occurs
@@ -71,23 +71,17 @@ class WorldBeginning:
                 raise WorldError(f"{message}: {broken_rule(error)}") from None
 
     @functools.cached_property
-    def rows(self) -> Mapping[Place, ReadTable]:
-        """The rows of all tables."""
-        return {
-            (kit, name): (stored, [*map(self.plans[kit].tables[name].decoded, stored)])
-            for kit, tables in self.stored.items()
-            for name, stored in tables.items()
-        }
-
-    @functools.cached_property
     def initial(self) -> Rows:
         """The rows of all tables as JSON values, by toolkit and entity."""
-        return {kit: {name: self.rows[kit, name][1] for name in plan.tables} for kit, plan in self.plans.items()}
+        return {
+            kit: {name: [*map(table.decoded, self.stored[kit][name])] for name, table in plan.tables.items()}
+            for kit, plan in self.plans.items()
+        }
 
     @functools.cached_property
     def keys(self) -> Mapping[str, Mapping[str, str]]:
         """The field that identifies a row, by toolkit and entity."""
-        return keys_of(self.plans)
+        return {kit: {name: table.key for name, table in plan.tables.items()} for kit, plan in self.plans.items()}
 
     @functools.cached_property
     def database(self) -> StateDatabase:
@@ -162,66 +156,6 @@ def _shared_entities(plans: Plans) -> SharedEntities:
     }
 
 
-Json = dict[str, Any]
-
-Place = tuple[str, str]
-"""A toolkit and one of its entities."""
-
-ReadTable = tuple[list[StoredRow], list[Json]]
-"""Rows as they are stored, and as JSON values."""
-
-
-class ChangeTracker:
-    """The first rows of a world, and the rows as they were last read. Decoding rows takes longer than reading them."""
-
-    def __init__(
-        self,
-        plans: Mapping[str, ToolkitPlan],
-        databases: Mapping[str, Database],
-        first: Mapping[Place, ReadTable],
-        initial: Rows,
-    ) -> None:
-        self._plans = plans
-        self._databases = databases
-        self._read = dict(first)
-        self._last = initial
-        self._keys = keys_of(plans)
-        # Entities whose rows can have changed since then
-        self.may_differ: set[Place] = set()
-
-    def take(self) -> tuple[StateChange, ...]:
-        """Return how the rows have changed since the last call of this method."""
-        if not self.may_differ:
-            return ()
-        for kit, name in self.may_differ:
-            table = self._plans[kit].tables[name]
-            self._read[kit, name] = read_table(table, self._databases[kit], self._read[kit, name])
-        kits = {kit for kit, _ in self.may_differ}
-        rows = {kit: {name: self._read[kit, name][1] for name in self._plans[kit].tables} for kit in kits}
-        before, self._last = self._last, self._last | rows
-        self.may_differ.clear()
-        return changes_between(before, self._last, self._keys)
-
-
-def read_table(table: EntityTable, database: Database, earlier: ReadTable) -> ReadTable:
-    """Return the rows of a table. Rows that are as they were earlier are not decoded again."""
-    stored = table.stored(database)
-    if stored == earlier[0]:
-        return earlier
-    key = table.key_index
-    known = {row[key]: (row, values) for row, values in zip(*earlier, strict=True)}
-    rows = []
-    for row in stored:
-        before, values = known.get(row[key], (None, {}))
-        rows.append(values if row == before else table.decoded(row))
-    return stored, rows
-
-
-def keys_of(plans: Mapping[str, ToolkitPlan]) -> dict[str, dict[str, str]]:
-    """Return the field that identifies a row, by toolkit and entity."""
-    return {kit: {name: table.key for name, table in plan.tables.items()} for kit, plan in plans.items()}
-
-
 class StateHistory:
     """The rows before the first call and after each call; built from a record, so no call is executed again."""
 
@@ -260,7 +194,7 @@ RESERVED: Final = frozenset({INITIAL, "main", "temp"})
 """Names of databases that no toolkit can have."""
 MAX_TOOLKITS: Final = 9
 """Number of toolkits whose rows one query can reach; SQLite attaches ten databases, and one has the first rows."""
-_Place = tuple[str, str]
+Place = tuple[str, str]
 """The names of a database and of a table in it."""
 
 _MAX_ROWS: Final = 20
@@ -281,22 +215,21 @@ _EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
 class StateDatabase:
     """The rows of all toolkits as tables named ``Toolkit.entity``, and the first rows as ``initial.Toolkit.entity``.
 
-    A table is created and filled when a query names its entity, as most queries name one of many, and filled again only
-    for a query of other rows.
+    A table is filled when a query names its entity, as most queries name one of many, and filled again only for a query
+    of other rows.
     """
 
     def __init__(self, plans: Mapping[str, ToolkitPlan], initial: Rows) -> None:
         self._plans = plans
         self._too_slow: list[SlowExpressionError] = []
-        self._tables: dict[_Place, EntityTable] = {}
+        self._tables: dict[Place, EntityTable] = {}
         for kit, plan in plans.items():
             for name, table in plan.tables.items():
                 self._tables |= {(kit, name): table, (INITIAL, f"{kit}.{name}"): table}
-        self._rows: dict[_Place, Sequence[Mapping[str, Any]]] = {
+        self._rows: dict[Place, Sequence[Mapping[str, Any]]] = {
             (INITIAL, f"{kit}.{name}"): rows for kit, tables in initial.items() for name, rows in tables.items()
         }
-        self._created: set[_Place] = set()
-        self._written: dict[_Place, Sequence[Mapping[str, Any]]] = {}
+        self._written: dict[Place, Sequence[Mapping[str, Any]]] = {}
         self._lock = threading.Lock()
         self._database = database = Database()
         database.close_with(self)
@@ -304,6 +237,9 @@ class StateDatabase:
         for kit in (*plans, INITIAL):
             database.execute(f"ATTACH ':memory:' AS {quote(kit)}")
         self._names = {f"{kit}.{name}" for kit, plan in plans.items() for name in plan.tables}
+        for (schema, name), table in self._tables.items():
+            columns = ", ".join(map(quote, table.fields))
+            database.execute(f"CREATE TABLE {quote(schema)}.{quote(name)} ({columns})")
         for name in {name for plan in plans.values() for name in plan.tables}:
             of_name = [f"{kit}.{name}" for kit, plan in plans.items() if name in plan.tables]
             if len(of_name) > 1:
@@ -337,7 +273,6 @@ class StateDatabase:
             pattern = literal.replace("''", "'")
             if not (is_linear(pattern) or is_expression(pattern)):
                 return f"SQL: {pattern!r} after REGEXP is not a regular expression; write one in Python's syntax"
-        self._create_tables(query)
         try:
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:
@@ -360,30 +295,15 @@ class StateDatabase:
                     return f"SQL: {field} is never {text!r}; its values are {listed}"
         return None
 
-    def _create_tables(self, query: str) -> list[tuple[_Place, EntityTable]]:
-        """Create the tables whose entity occurs in the query, unless they exist, and return all of them."""
-        words = query.casefold()
-        named = [
-            (place, table)
-            for place, table in self._tables.items()
-            if table.name.casefold() in words and (place[0] != INITIAL or INITIAL in words)
-        ]
-        missing = [(place, table) for place, table in named if place not in self._created]
-        if missing:
-            self._database.set_authorizer(None)
-            for (schema, name), table in missing:
-                columns = ", ".join(map(quote, table.fields))
-                self._database.execute(f"CREATE TABLE {quote(schema)}.{quote(name)} ({columns})")
-                self._created.add((schema, name))
-            self._protect()
-        return named
-
     def _fill_tables(self, query: str) -> None:
         """Write the rows of the tables whose entity occurs in the query, if they have others."""
+        words = query.casefold()
         outdated = [
             (place, table, self._rows.get(place, ()))
-            for place, table in self._create_tables(query)
-            if self._written.get(place) != self._rows.get(place, ())
+            for place, table in self._tables.items()
+            if table.name.casefold() in words
+            and (place[0] != INITIAL or INITIAL in words)
+            and self._written.get(place) != self._rows.get(place, ())
         ]
         if outdated:
             self._database.set_authorizer(None)
@@ -395,7 +315,7 @@ class StateDatabase:
             finally:
                 self._protect()
 
-    def _write(self, place: _Place, table: EntityTable, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _write(self, place: Place, table: EntityTable, rows: Sequence[Mapping[str, Any]]) -> None:
         schema, name = place
         self._database.execute(f"DELETE FROM {quote(schema)}.{quote(name)}")
         readable = [{field: _without_nul(value) for field, value in row.items()} for row in rows]

@@ -119,7 +119,7 @@ def _server_records(fleet: ServerFleet) -> tuple[ServerRecord, ...]:
         ServerRecord(
             model=server.plan.model,
             command=tuple(server.command),
-            version=fleet.version_of(server),
+            version=fleet.versions.get(server.plan.model),
             log=server.log.name,
         )
         for server in fleet.servers
