@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import os
@@ -21,7 +22,6 @@ from pytest_toolemu.core.toolbox import Toolbox, printable
 from pytest_toolemu.errors import ModelError, NotRunError, ReplayMissError
 from pytest_toolemu.formats.text import truncated
 from pytest_toolemu.models.endpoint import (
-    NO_CREDIT,
     EndpointAddress,
     ModelSpec,
     RemoteModel,
@@ -228,7 +228,8 @@ class Exchange:
     def _sent(self) -> Any:
         request = self._request
         # The response is read and recorded as it is, so it must not be compressed.
-        headers = {**request.passed_headers, "accept-encoding": "identity"}
+        headers = {name: value for name, value in request.headers.items() if name not in _NOT_PASSED}
+        headers["accept-encoding"] = "identity"
         return _client().stream(request.method, request.url, content=request.body or None, headers=headers)
 
     async def _relay(self, response: httpx2.Response, label: str) -> bytes:
@@ -252,15 +253,10 @@ class Exchange:
         body = (await response.aread())[:_MAX_BODY]
         passed = {name: value for name, value in headers.items() if name.encode() not in _NOT_RELAYED}
         self.failure = Response(body, status, passed)
-        text = body.decode("utf-8", "replace")
-        shown = truncated(" ".join(text.split()), _SHOWN)
-        has_credit = not any(code in text for code in NO_CREDIT)
-        return ModelError(
-            f"{label}: {self._request.base_url} answered {status}: {shown}",
-            status=status,
-            transient=(status in (408, 409, 429) or status >= 500) and has_credit,
-            retry_after=retry_after(dict(headers)),
-        )
+        content: Any = body.decode("utf-8", "replace")
+        with contextlib.suppress(ValueError, RecursionError):
+            content = json.loads(content)
+        return self._request.address.refusal(status, content, retry_after(dict(headers)))
 
 
 def _refusal(status: int, message: str) -> Response:
@@ -276,6 +272,7 @@ _FREE_POST: Final = re.compile(r"(?:/v1)?/(?:responses/input_tokens|messages/cou
 # Keys of a request with the conversation, which grows from request to request.
 _CONVERSATION: Final = ("messages", "input", "prompt")
 _ROLES: Final = ("system", "user", "assistant", "tool")
+# Headers that concern the connection of the program only.
 _NOT_PASSED: Final = ("host", "connection", "content-length", "accept-encoding", "transfer-encoding")
 
 
@@ -294,11 +291,6 @@ class PassedRequest:
     def url(self) -> str:
         """Where the provider gets the request."""
         return self.base_url + self.target
-
-    @property
-    def passed_headers(self) -> dict[str, str]:
-        """The headers without those that concern the connection of the program only."""
-        return {name: value for name, value in self.headers.items() if name not in _NOT_PASSED}
 
     @property
     def problem(self) -> tuple[int, str] | None:

@@ -13,9 +13,9 @@ from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.formats.text import compact_json
+from pytest_toolemu.formats.text import compact_json, refuse_constant
 from pytest_toolemu.formats.yaml_document import closest
-from pytest_toolemu.models.structured_output import ask, refuse_constant
+from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.prompts import clock, prompt_hash, render
 from pytest_toolemu.settings.model_names import Prompt
 

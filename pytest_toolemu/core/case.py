@@ -30,7 +30,7 @@ from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Provenance, Text, Tool, Toolkit, ToolName, callable_tools
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.case_names import CASE_SUFFIXES
-from pytest_toolemu.formats.json_schema import matches, schema_problem, unknown_keywords
+from pytest_toolemu.formats.json_schema import conforms, schema_problem, unknown_keywords
 from pytest_toolemu.formats.text import counted, quoted
 from pytest_toolemu.formats.yaml_document import Document, Loc, Record, closest
 
@@ -253,14 +253,14 @@ class ResolvedCase:
         if tool not in names:
             return False
         schema = call_schema(pattern.arguments)
-        if matches(schema, arguments):
+        if conforms(schema, arguments):
             return True
         specification = self.tools_in_files.get(tool)
         if specification is None or not isinstance(arguments, dict) or is_schema(pattern.arguments):
             return False
         if specification.operation is not None and specification.operation.update is not None:
             return False  # an absent argument changes nothing then, also if it has a default
-        return matches(schema, with_defaults(arguments, specification.parameters))
+        return conforms(schema, with_defaults(arguments, specification.parameters))
 
     def callable_name(self, dotted: str) -> str:
         """Return the name that agents use for ``Toolkit.Tool``. Raise KeyError if the case has no such tool."""

@@ -20,7 +20,7 @@ from pytest_toolemu.core.run import Call, Observation, Step, Trajectory, UserRep
 from pytest_toolemu.core.tool_functions import describe, make_function
 from pytest_toolemu.core.toolkit import callable_tools, provider_name
 from pytest_toolemu.errors import AgentStopped, MissingToolError
-from pytest_toolemu.formats.text import truncated
+from pytest_toolemu.formats.text import refuse_constant, truncated
 from pytest_toolemu.formats.yaml_document import too_deep
 from pytest_toolemu.settings.model_names import OFFICIAL_URLS, provider_of
 
@@ -430,7 +430,7 @@ def parse_arguments(arguments: Any) -> Any:
     record can be written whatever an agent sends.
     """
     try:
-        value = loads(arguments or "{}", parse_constant=_no_constant) if isinstance(arguments, str) else arguments
+        value = loads(arguments or "{}", parse_constant=refuse_constant) if isinstance(arguments, str) else arguments
         text = dumps(value, ensure_ascii=False, default=str, allow_nan=False)
         if too_deep(loads(text)):
             raise ValueError("nested too deeply")
@@ -442,10 +442,6 @@ def parse_arguments(arguments: Any) -> Any:
 def printable(text: str) -> str:
     """Return the text with each character that UTF-8 cannot encode replaced."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 class CallContext:

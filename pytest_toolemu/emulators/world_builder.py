@@ -298,10 +298,21 @@ class WorldStage:
         return build
 
     async def _attempt(self, build: WorldBuild) -> None:
+        planned, case_id = build.planned, build.planned.resolved_case.case.id
         limit: asyncio.Timeout | None = None
         try:
             async with case_timer.begin().limit(self.timeout) as limit:
-                await self._build_with_cassette(build)
+                with recorder_of(self.cassettes, self.item(planned), case_id, planned.variant) as build.recorder:
+                    build.ledger.recorder = build.recorder
+                    world = await build_world(
+                        planned.resolved_case,
+                        self.model,
+                        variant=planned.variant,
+                        earlier=_earlier_scenarios(planned),
+                        ledger=build.ledger,
+                    )
+                write_world(planned.folder, world)
+                build.world = world
             build.problem = ""
         except ToolemuError as error:
             build.problem = str(error)
@@ -312,20 +323,6 @@ class WorldStage:
                 build.problem = self._write_error = f"no world can be written: {error.strerror or error}"
             else:
                 build.problem = f"{type(error).__name__}: {error}"
-
-    async def _build_with_cassette(self, build: WorldBuild) -> None:
-        planned, case_id = build.planned, build.planned.resolved_case.case.id
-        with recorder_of(self.cassettes, self.item(planned), case_id, planned.variant) as build.recorder:
-            build.ledger.recorder = build.recorder
-            world = await build_world(
-                planned.resolved_case,
-                self.model,
-                variant=planned.variant,
-                earlier=_earlier_scenarios(planned),
-                ledger=build.ledger,
-            )
-        write_world(planned.folder, world)
-        build.world = world
 
 
 def by_case(worlds: Iterable[PlannedWorld]) -> list[list[PlannedWorld]]:

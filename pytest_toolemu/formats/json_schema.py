@@ -137,21 +137,8 @@ def violations(schema: dict[str, Any], value: Any) -> list[str]:
 
 
 def conforms(schema: dict[str, Any], value: Any) -> bool:
-    """Return whether one value has no violations of a schema."""
+    """Return whether one value has no violations of a schema. Raise SlowExpressionError, as ``ValueSchema`` does."""
     return ValueSchema(schema).conforms(value)
-
-
-def matches(schema: dict[str, Any], value: Any) -> bool:
-    """Return whether a value conforms to a schema of a case file, with a time limit for each regular expression.
-
-    Raise SlowExpressionError if a regular expression exceeds it: the value comes from an agent, and may be chosen to
-    make the expression backtrack forever.
-    """
-    try:
-        with _time_limits():
-            return bool(_bounded(json.dumps(schema)).is_valid(value))
-    except (ValueError, RecursionError):
-        return False
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 from json import dumps
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 
 def clock_text(seconds: float) -> str:
@@ -25,6 +25,11 @@ def clock_text(seconds: float) -> str:
 def compact_json(value: Any) -> str:
     """Return a value as JSON on one line, without spaces between its parts and without unnecessary escapes."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for ``NaN`` and ``Infinity``, which are no JSON; for ``parse_constant`` of Python's reader."""
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def counted(count: int, noun: str) -> str:

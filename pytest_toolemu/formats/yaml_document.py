@@ -188,9 +188,7 @@ class _Composer:
             self._next()  # document end
             after = self._next()
         except yaml.MarkedYAMLError as error:
-            mark: Any = error.problem_mark
-            if mark is None:
-                mark = error.context_mark
+            mark: Any = error.problem_mark or error.context_mark
             line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
             raise DocumentError(self.path, [(line, column, syntax_problem(str(error.problem)))]) from None
         except yaml.YAMLError as error:

@@ -255,11 +255,6 @@ class CassetteDirectory:
         self.folder = folder
         self.mode = mode
 
-    @property
-    def mode_in_words(self) -> str:
-        """Text for the manifest: whether models were called."""
-        return "replayed" if self.mode == "none" else f"recorded ({self.mode})"
-
     def file(self, item: str) -> str:
         """Return the name of an item's file: its readable name and a hash, because names are not unique."""
         name = re.sub(r"[^A-Za-z0-9.]+", "-", item.rpartition("::")[2])[:_LONGEST].strip("-.")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from pytest_toolemu.core.identity import model_label
 from pytest_toolemu.core.messages import (
@@ -28,7 +28,7 @@ from pytest_toolemu.core.messages import (
 )
 from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
 from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.text import counted, truncated
+from pytest_toolemu.formats.text import counted, refuse_constant, truncated
 from pytest_toolemu.formats.yaml_document import too_deep
 from pytest_toolemu.models.retrying import HarnessModel, models_in_turn
 
@@ -236,11 +236,6 @@ def _value(reply: Reply, schema: ReplySchema) -> Any:
     if problems := violations(schema.schema_, value):
         raise ValueError("\n".join(problems))
     return value
-
-
-def refuse_constant(name: str) -> NoReturn:
-    """Raise ValueError for ``NaN`` and ``Infinity``, which Python's reader of JSON accepts."""
-    raise ValueError(f"{name} is not valid JSON")
 
 
 def _answer(text: str) -> str:

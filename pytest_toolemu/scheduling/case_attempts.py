@@ -39,21 +39,18 @@ class CaseAttempts:
         self._queue = queue
         self._case = queue.case
         self._cutoff = cutoff
-        self._orders: list[Order] = []
+        self.orders: list[Order] = []
+        """The orders since the last call of ``take_orders``."""
 
     # ---- orders
 
     def send(self, worker: str, message: messages.CoordinatorMessage) -> None:
         """Order a message to a worker."""
-        self._orders.append(Order(worker, message))
-
-    def add_orders(self, orders: Iterable[Order]) -> None:
-        """Add orders that follow from something else."""
-        self._orders += orders
+        self.orders.append(Order(worker, message))
 
     def take_orders(self) -> list[Order]:
         """Return the orders since the last call."""
-        orders, self._orders = self._orders, []
+        orders, self.orders = self.orders, []
         return orders
 
     # ---- an attempt begins, or should not continue
@@ -116,7 +113,11 @@ class CaseAttempts:
         self._free_slot(index)
         match message:
             case messages.CaseCompleted(failed=failed, result=result) if not case.is_canceled:
-                self._record_result(index, failed, result)
+                self.counts.resumed += isinstance(result, messages.CaseRun) and result.resumed
+                if failed:
+                    self._cutoff.record(index, failed=True)
+                    self.cancel_beyond_cutoff()
+                self._complete(index, messages.ResultReady(index, result))
             case messages.CaseCanceled(is_deferred=True):
                 # The reason, such as a fixture of the project, is the same in all workers: only the item's turn helps.
                 for other in self._queue.workers:
@@ -127,13 +128,6 @@ class CaseAttempts:
             case _:
                 reason = "its agent or an emulator canceled the run"
                 self._complete(index, messages.ResultUnavailable(index, "broken", reason))
-
-    def _record_result(self, index: int, failed: bool, result: messages.JobResult) -> None:
-        self.counts.resumed += isinstance(result, messages.CaseRun) and result.resumed
-        if failed:
-            self._cutoff.record(index, failed=True)
-            self.cancel_beyond_cutoff()
-        self._complete(index, messages.ResultReady(index, result))
 
     def crash(self, index: int) -> None:
         """Run a case again whose worker died, unless it was running in too many workers that died."""
@@ -382,9 +376,8 @@ class FailureCutoff:
 
     def forget_expected(self, index: int) -> None:
         """Stop counting a failure that was only expected: its record was written, or lost."""
-        if index in self._unrecorded:
-            self._unrecorded.remove(index)
-            self._update()
+        self._unrecorded.discard(index)
+        self._update()
 
     def _update(self) -> None:
         if self._maxfail:

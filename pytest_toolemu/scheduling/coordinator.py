@@ -97,7 +97,7 @@ class Coordinator:
             return []
         # A standstill is the absence of messages of any kind: while a provider answers, the session moves.
         self._last_message_at = now
-        self._attempts.add_orders(self.requests.check_budget())
+        self._attempts.orders += self.requests.check_budget()
         if isinstance(message, messages.RequestMessage):
             return self._attempts.take_orders() + self.requests.receive(worker, message, now)
         if isinstance(message, messages.WorkerClosed):
@@ -118,7 +118,7 @@ class Coordinator:
             for index, case in self._queue.cases.items():
                 if case.state == "pending" and case.waiting and not self.cutoff.matters(index):
                     self._attempts.deny(index, "cut", "earlier cases failed often enough to end the session")
-        self._attempts.add_orders(self.requests.check_budget())
+        self._attempts.orders += self.requests.check_budget()
         return self._attempts.take_orders() + self.requests.tick(now)
 
     def next_tick(self, now: float) -> float | None:
@@ -188,7 +188,7 @@ class Coordinator:
                 self.total = max(self.total, cases)
                 # A worker that joins later has missed what all others were told about closed providers and a spent
                 # budget.
-                self._attempts.add_orders(self.requests.restrictions(worker))
+                self._attempts.orders += self.requests.restrictions(worker)
             case messages.WorldsMissing(worlds):
                 self.missing_worlds.update(worlds)
             case messages.CasesOffered(indices):

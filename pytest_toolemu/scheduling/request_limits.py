@@ -6,7 +6,7 @@ the coordinator this is a pure state machine: it knows no clock, thread, or proc
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from typing import Final
 
 from pytest_toolemu.scheduling import coordinator_messages as messages
@@ -66,7 +66,7 @@ class RequestLimits:
         open_breakers = [
             Order(worker, messages.ProviderClosed(key, reason)) for key, reason in self.breaker.open.items()
         ]
-        return halted + open_breakers + _closed(worker, self._lost_keys)
+        return halted + open_breakers
 
     def stop(self, reason: str) -> None:
         """Refuse all further requests, as the session ends."""
@@ -83,15 +83,20 @@ class RequestLimits:
     def lose(self, keys: Iterable[str], reason: str) -> list[Order]:
         """Refuse requests to a server that has died: those that wait, those in flight, and all later ones.
 
-        The cases that sent them break. Cases that have not started are not run, as with any provider that is closed.
+        The cases that sent them break, and their runs record the whole reason. Cases that have not started are not run,
+        as with any provider that is closed.
         """
         lost_keys = dict.fromkeys(keys, reason)
         self._lost_keys |= lost_keys
+        brief = f"{reason.splitlines()[0].removesuffix('; its log says:')}, so no more cases that need it are started"
+        self.breaker.open |= dict.fromkeys(lost_keys, brief)
         dropped = [
             Order(worker, messages.PermitRefused(ticket, reason, is_lost=True))
             for worker, ticket in self._drop(self._lost_keys)
         ]
-        return dropped + [order for worker in self._open for order in _closed(worker, lost_keys)]
+        return dropped + [
+            Order(worker, messages.ProviderClosed(key, brief)) for worker in self._open for key in lost_keys
+        ]
 
     def tick(self, now: float) -> list[Order]:
         """Grant the permits that have become available with time."""
@@ -157,20 +162,6 @@ class RequestLimits:
                 self.limits[tickets.pop(ticket)].forget((worker, ticket))
                 dropped.append((worker, ticket))
         return dropped
-
-
-def _closed(worker: str, lost_keys: Mapping[str, str]) -> list[Order]:
-    """Return the orders that let no more cases start for dead servers. Broken runs record the whole reason."""
-    return [
-        Order(
-            worker,
-            messages.ProviderClosed(
-                key,
-                f"{reason.splitlines()[0].removesuffix('; its log says:')}, so no more cases that need it are started",
-            ),
-        )
-        for key, reason in lost_keys.items()
-    ]
 
 
 def _grants(limit: AdaptiveLimit[Request], now: float) -> list[Order]:

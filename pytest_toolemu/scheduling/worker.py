@@ -66,7 +66,7 @@ class WorkerScheduler:
         self._loop = loop
         self._describe_error = describe_error
         self._patience = patience
-        self.transmit: Callable[[messages.WorkerMessage], None] = _discard
+        self.transmit: Callable[[messages.WorkerMessage], None] = lambda _: None
         self.permits = PermitClient(loop.call_now, self.send)
         # A job starts in the context in which it was offered or requested. The coordinator's orders often arrive in the
         # context of another job: starting there would hand on that job's timer, among other things.
@@ -77,7 +77,8 @@ class WorkerScheduler:
         self._results: dict[int, Future[messages.JobResult]] = {}
         self._tokens = itertools.count(1)
         self._confirmed: set[int] = set()
-        self._is_coordinator_lost = False
+        self.is_coordinator_lost = False
+        """Whether the process of the coordinator has ended before this one."""
         # Set when something happens that ``withdraw`` may be waiting for.
         self._changed = threading.Event()
         self._is_closed = threading.Event()
@@ -117,7 +118,7 @@ class WorkerScheduler:
         # it has confirmed, every case that was ordered is known.
         while not self._is_closed.is_set():
             self._changed.clear()
-            is_confirmed = token in self._confirmed or self._is_coordinator_lost
+            is_confirmed = token in self._confirmed or self.is_coordinator_lost
             if is_confirmed and not withdrawn & self._attempts.keys():
                 return
             self._changed.wait(TICK)
@@ -154,14 +155,9 @@ class WorkerScheduler:
         """Sign off from the coordinator. What still runs is canceled when the event loop closes."""
         self._is_closed.set()
         self.send(messages.WorkerClosed())
-        self.transmit = _discard
+        self.transmit = lambda _: None
         if self._watchdog is not None:
             self._watchdog.join()
-
-    @property
-    def is_coordinator_lost(self) -> bool:
-        """Whether the process of the coordinator has ended before this one."""
-        return self._is_coordinator_lost
 
     # ---- for the coordinator, on any thread
 
@@ -186,7 +182,7 @@ class WorkerScheduler:
 
     def coordinator_lost(self) -> None:
         """Cancel what runs and release the items that wait, as the coordinator's process is gone."""
-        self._is_coordinator_lost = True
+        self.is_coordinator_lost = True
         self._changed.set()
         for index, attempt in list(self._attempts.items()):
             self._loop.call(self._cancel, index, attempt.number)
@@ -290,10 +286,6 @@ class WorkerScheduler:
     def _give_up(self, attempt: _Attempt, reason: str) -> None:
         error = self._describe_error(attempt.index, UsageError(reason))
         self._end(attempt, messages.CaseCompleted(attempt.index, attempt.number, True, error))
-
-
-def _discard(message: messages.WorkerMessage) -> None:
-    del message
 
 
 def _overdue_text(patience: float) -> str:

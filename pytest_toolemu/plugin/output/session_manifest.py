@@ -79,7 +79,7 @@ def _manifest(session: ToolemuSession) -> Manifest:
         resumed_from=tuple(resumable.names(session.folder.parent)) if resumable else (),
         evaluators=tuple(evaluators),
         judged_by=tuple(sorted({str(judge) for run in runs for judge in run.judges})),
-        models=cassettes.mode_in_words if cassettes else "live",
+        models=(f"recorded ({cassettes.mode})" if cassettes.mode != "none" else "replayed") if cassettes else "live",
         servers=_server_records(session.servers) if session.servers else (),
         prices=session.prices.of_user if session.settings.prices else (),
         cost=total_costs(runs) | builder_cost(session),
