@@ -26,7 +26,6 @@ _MAX_REPLY: Final = 2_000
 _NUMBER: Final = re.compile(r"\d(?:[\d.,:/\u00a0' -]{0,30}\d)?")
 _WORD: Final = re.compile(r"[^\W\d_][\w'\u2019@.-]{0,80}")
 _NOT_DIGIT: Final = re.compile(r"\D")
-_SPACE: Final = re.compile(r"\W+")
 # Words that are capitalized in the middle of an English sentence without being a name.
 _CAPITALIZED: Final = frozenset({"I", "OK", "Okay"})
 
@@ -120,7 +119,7 @@ def _names(text: str) -> Iterator[str]:
 
 def _plain(text: str) -> str:
     """Return the words of a text, so that punctuation and case do not hide a copy."""
-    return f" {' '.join(_SPACE.sub(' ', text.casefold()).split())} "
+    return " ".join(["", *re.findall(r"\w+", text.casefold()), ""])
 
 
 # Version of how messages are read.

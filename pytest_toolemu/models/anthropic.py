@@ -252,9 +252,7 @@ class AnthropicBatches(BatchEndpoint):
 
 
 def _progress(batch: MessageBatch) -> BatchProgress:
-    counts = batch.request_counts
-    done = counts.succeeded + counts.errored + counts.canceled + counts.expired
-    return BatchProgress(batch.processing_status == "ended", done)
+    return BatchProgress(batch.processing_status == "ended", _size(batch) - batch.request_counts.processing)
 
 
 def _size(batch: MessageBatch) -> int:

@@ -186,15 +186,10 @@ class BatchJournal:
         """
         try:
             lock = lock_file(make_subfolder(folder, _FOLDER) / "lock")
-        except BlockingIOError:
-            raise UsageError(
-                f"{folder}: another process is using the batches in this folder; wait until it ends, or name another "
-                "folder with --to"
-            ) from None
         except OSError as error:
             raise UsageError(
-                f"{folder}: its batches cannot be locked ({error.strerror}), so another process could send the same "
-                "requests; name a folder on a local disk with --to"
+                f"{folder}: its batches cannot be locked ({error.strerror}); if another process uses them, wait until "
+                "it ends, or else name another folder on a local disk with --to"
             ) from None
         try:
             journal = cls(folder, _continued(folder, command), lock)

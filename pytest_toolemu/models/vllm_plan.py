@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -82,14 +82,6 @@ class ServerPlan:
         return ServedEndpoint(f"http://127.0.0.1:{port}/v1", recorded_as)
 
 
-@dataclass
-class _Use:
-    """How a session uses one base model: with which adapters, and whether as an agent."""
-
-    adapters: list[LoraAdapter] = field(default_factory=list)
-    is_agent: bool = False
-
-
 def plan_servers(
     models: Mapping[ModelSpec, bool], arguments: str = "", adapters: Collection[str] = (), tools: bool = True
 ) -> list[ServerPlan]:
@@ -98,24 +90,24 @@ def plan_servers(
     ``tools`` says whether agents make native tool calls. UsageError for a model that cannot be served as requested.
     """
     adapter_by_name = dict(map(_adapter, adapters))
-    uses: dict[str, _Use] = {}
+    adapters_of: dict[str, list[LoraAdapter]] = {}
+    agents: set[str] = set()
     for spec, is_agent in models.items():
         if spec.provider != "vllm" or spec.base_url is not None:
             continue
         adapter = adapter_by_name.get(spec.name)
-        use = uses.setdefault(adapter.base if adapter else spec.name, _Use())
-        use.is_agent |= is_agent
-        if adapter:
-            use.adapters.append(adapter)
-    arguments_of = split_arguments(arguments, uses)
+        model = adapter.base if adapter else spec.name
+        agents |= {model} if is_agent else set()
+        adapters_of.setdefault(model, []).extend([adapter] if adapter else [])
+    arguments_of = split_arguments(arguments, adapters_of)
     return [
         ServerPlan(
             model,
-            tuple(use.adapters),
-            _parser(model, arguments_of[model]) if use.is_agent and tools else None,
+            tuple(used),
+            _parser(model, arguments_of[model]) if model in agents and tools else None,
             arguments_of[model],
         )
-        for model, use in uses.items()
+        for model, used in adapters_of.items()
     ]
 
 

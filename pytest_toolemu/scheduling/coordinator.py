@@ -162,11 +162,7 @@ class Coordinator:
         if case.state == "running" and case.runner == worker:
             case.is_canceled = True
         orders = self.remove_worker(worker)
-        if not case.waiting:
-            if case.is_cancelable:
-                self._attempts.cancel(index)
-            elif case.state == "pending":
-                case.state = "delivered"
+        self._abandon(worker, index)
         return orders + self._attempts.take_orders()
 
     def cases_running_on(self, worker: str) -> list[int]:

@@ -437,27 +437,14 @@ def test_two_processes_do_not_send_the_same_requests(desk: Desk, ask: Ask, loopb
     assert other.stdout.readline() == "locked\n"
     server = loopback(judging(right))
     assert str(ask(server, "--to=again").exception) == (
-        "again: another process is using the batches in this folder; wait until it ends, or name another folder with "
-        "--to"
+        "again: its batches cannot be locked (Resource temporarily unavailable); if another process uses them, wait "
+        "until it ends, or else name another folder on a local disk with --to"
     )
     assert not server.batches.all
     # A process that is killed cannot release the lock itself.
     other.kill()
     other.communicate()
     assert "2 runs: 1 failed, 1 passed\n" in ask(server, "--to=again").output
-
-
-def test_batches_need_a_file_system_with_locks(ask: Ask, loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unsupported(_path: Path) -> int:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(batch_journal, "lock_file", unsupported)
-    server = loopback(judging(right))
-    assert str(ask(server, "--to=again").exception) == (
-        "again: its batches cannot be locked (Function not implemented), so another process could send the same "
-        "requests; name a folder on a local disk with --to"
-    )
-    assert not server.batches.all
 
 
 def test_a_damaged_file_of_requests_is_named(

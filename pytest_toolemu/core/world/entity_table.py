@@ -324,32 +324,26 @@ class ToolkitDatabases:
         weakref.finalize(self, _close_all, self._idle).atexit = False
 
     def table_problem(self) -> tuple[str, Loc, sqlite3.Error] | None:
-        """Create the first database.
+        """Create the tables, which all databases copy.
 
         Return the first entity whose table or order SQLite refuses, with the part of the entity and the reason; None if
         it refuses none.
         """
-        database = Database()
         for name, table in self._tables.items():
             part: Loc = ()
             try:
-                database.execute(table.create_sql())
+                self._template.execute(table.create_sql())
                 if table.entity.order:
                     part = ("order",)
-                    database.execute(f"SELECT 1 FROM {quote(name)} ORDER BY {table.entity.order}")
+                    self._template.execute(f"SELECT 1 FROM {quote(name)} ORDER BY {table.entity.order}")
             except sqlite3.Error as error:
-                database.close()
                 return name, part, error
-        self._protect(database)
-        self._idle.append(database)
+        self._protect(self._template)
         return None
 
     def check(self, statement: str, parameters: Any) -> None:
-        """Raise sqlite3.Error if a statement is not valid, or does more than to read and write the tables.
-
-        The first database must have been created, and not be lent.
-        """
-        self._idle[0].execute(f"EXPLAIN {statement}", parameters)
+        """Raise sqlite3.Error if a statement is not valid, or does more than to read and write the tables."""
+        self._template.execute(f"EXPLAIN {statement}", parameters)
 
     def lend(self, rows: Mapping[str, Sequence[StoredRow]]) -> Database:
         """Return a database whose tables contain these rows, as ``EntityTable.stored`` returns them, and no others."""
@@ -357,7 +351,7 @@ class ToolkitDatabases:
             database = self._idle.pop()
         except IndexError:
             database = Database()
-            self._empty.backup(database)  # in a fifth of the time that the creation of its tables takes
+            self._template.backup(database)  # in a fifth of the time that the creation of its tables takes
             self._protect(database)
         database.execute("BEGIN")
         for name, table in self._tables.items():
@@ -374,12 +368,10 @@ class ToolkitDatabases:
             self._idle.append(database)
 
     @functools.cached_property
-    def _empty(self) -> Database:
-        """A database with the empty tables, which all but the first copy."""
+    def _template(self) -> Database:
+        """The database with the empty tables; an imported toolkit needs none."""
         database = Database()
         database.close_with(self)
-        for table in self._tables.values():
-            database.execute(table.create_sql())
         return database
 
     def _protect(self, database: Database) -> None:
