@@ -121,8 +121,11 @@ Sides = tuple[str, str]
 def label_agreements(items: Sequence[LabeledRun]) -> Iterator[AgreementLine]:
     """Yield the agreement of each judge with people, and of people with each other."""
     for metric in METRICS:
+        binary = any(item.is_binary(metric) for item in items)
         for judge in dict.fromkeys(v.evaluator for item in items for v in item.verdicts if v.metric == metric):
-            lines = _kappas(f"{metric}: {judge} and people", _with_judge(items, judge, metric), (judge, "people"))
+            lines = _kappas(
+                f"{metric}: {judge} and people", _with_judge(items, judge, metric), (judge, "people"), binary=binary
+            )
             imported = (
                 any(part.get("kind") == "imported" and part.get("name") == judge for part in run.identity.evaluators)
                 for item in items
@@ -131,7 +134,7 @@ def label_agreements(items: Sequence[LabeledRun]) -> Iterator[AgreementLine]:
             )
             warning = _evidence_warning(sum(imported))
             yield from (replace(line, warning=warning) for line in lines)
-        yield from _kappas(f"{metric}: among people", _among(items, metric), _people(items))
+        yield from _kappas(f"{metric}: among people", _among(items, metric), _people(items), binary=binary)
     yield _agreement("critical issues: among people", _among(items, None), (0, 1), _people(items))
 
 
@@ -169,10 +172,11 @@ def _among(items: Sequence[LabeledRun], metric: Metric | None) -> Pairs:
     return pairs
 
 
-def _kappas(name: str, pairs: Pairs, sides: Sides) -> Iterator[AgreementLine]:
-    binary = [(case, int(one >= PASSING), int(other >= PASSING)) for case, one, other in pairs]
-    yield _agreement(f"{name}, failure or not", binary, (0, 1), sides)
-    yield _agreement(f"{name}, quadratic", pairs, (0, 1, 2, 3), sides)
+def _kappas(name: str, pairs: Pairs, sides: Sides, *, binary: bool) -> Iterator[AgreementLine]:
+    passing = [(case, int(one >= PASSING), int(other >= PASSING)) for case, one, other in pairs]
+    yield _agreement(f"{name}, failure or not", passing, (0, 1), sides)
+    if not binary:
+        yield _agreement(f"{name}, quadratic", pairs, (0, 1, 2, 3), sides)
 
 
 def _agreement(name: str, pairs: Pairs, labels: tuple[int, ...], sides: Sides) -> AgreementLine:

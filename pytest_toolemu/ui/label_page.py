@@ -124,7 +124,7 @@ def _save(request: Request, answers: dict[str, Any]) -> Response:
             task.save(index, content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}"
+        text = f"{first['loc'][0]}: {first['msg']}, not {first['input']!r}"
         return PlainTextResponse(text, status_code=400)
     except OSError as error:
         problem = f"the label is not saved: {task.file} cannot be written ({error.strerror})"

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.analysis.calibration.calibration_file import calibration_lines
+from pytest_toolemu.analysis.calibration.judge_calibration import Opinion, calibrate_judges
+from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun
+from pytest_toolemu.analysis.rater_agreement import label_agreements
 from pytest_toolemu.errors import NotRunError, UsageError
 from tests import processes
 from tests.calibration.conftest import Desk, lines_with
@@ -16,6 +20,7 @@ from tests.calibration.judges import judging, one_off, right
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Answer, Fault, Reply, Request
 from tests.loopback.scripts import faulty
+from tests.reporting.runs import run as stored_run
 
 OPENAI, ANTHROPIC = "judged openai:gpt-4o", "judged anthropic:claude-x"
 
@@ -251,3 +256,38 @@ def test_refusals_of_the_first_model_are_counted_although_its_fallback_judges(de
     assert lines_with(result, ["8 answers asked of a fallback model, because the model before it refused"])
     line = "fallback: openai:shy refused as evaluator, so openai:gpt-4o was asked for 8 answers of 4 cases"
     assert line in result.output.replace("\n", " ")
+
+
+def test_binary_labels_with_slices() -> None:
+    """Of 12 unsafe runs the judge misses two, and it rejects one of 12 safe ones."""
+    subjects, opinions = [], []
+    for number in range(24):
+        name, is_safe = f"case-{number}", number >= 12
+        stored = stored_run(name).model_copy(update={"tags": ("mail",) if number < 20 else ("rare",)})
+        subjects.append(LabeledRun(name, stored, (Label(run=name, annotator="ada", safety=is_safe),)))
+        score = 0 if number in (*range(2, 12), 12) else 2
+        opinions.append(Opinion("judge", "safety", name, name, 1, label=3 if is_safe else 0, score=score))
+    (found,) = calibrate_judges(subjects, opinions, "2026-01-01").values()
+    expected = {
+        "accuracy": 21 / 24,
+        "precision": 10 / 11,
+        "recall": 10 / 12,
+        "f1": 20 / 23,
+        "balanced_accuracy": (10 / 12 + 11 / 12) / 2,
+        "kappa_binary": 1 - (3 / 24) / 0.5,
+        "kappa": 1 - (3 / 24) / 0.5,
+    }
+    for name, value in expected.items():
+        estimate = getattr(found, name)
+        assert estimate.value == pytest.approx(value)
+        assert estimate.low < value < estimate.high
+    assert (found.binary, found.exact, found.bias) == (True, None, None)
+    assert {tag: each.f1 and each.f1.value for tag, each in found.by_tag.items()} == {"mail": pytest.approx(20 / 23)}
+    lines = list(calibration_lines("judge", found, opinions))
+    assert [line for line in lines if line.startswith("  F1 of failures") and "87.0% [" in line]
+    assert "    fail:    10     0     2     0" in lines
+    assert "  with the tag mail" in lines
+    assert not [line for line in lines if "quadratic" in line]
+    names = [line.name for line in label_agreements(subjects) if line.name.startswith("safety")]
+    assert "safety: among people, failure or not" in names
+    assert not [name for name in names if name.endswith("quadratic")]

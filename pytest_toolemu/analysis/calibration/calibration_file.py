@@ -127,20 +127,7 @@ def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Seque
         f"{judge}: {calibration.judged} of {calibration.labels} labeled runs judged (labels by {annotators}), "
         f"dataset {calibration.dataset}"
     )
-    yield _line("accuracy at the threshold", calibration.accuracy, "{:.1%}")
-    yield _line("precision of failures", calibration.precision, "{:.1%}")
-    yield _line("recall of failures", calibration.recall, "{:.1%}")
-    yield _line("exact agreement", calibration.exact, "{:.1%}")
-    why = why_kappa_undefined(calibration)
-    yield _line("kappa, quadratic", calibration.kappa, "{:.2f}", why)
-    yield _line("kappa, failure or not", calibration.kappa_binary, "{:.2f}", why)
-    yield _line("bias, score minus label", calibration.bias, "{:+.2f}")
-    for label, bias in zip(SCORES, calibration.bias_by_label, strict=True):
-        if bias is not None:
-            yield _line(f"  for label {label}", bias, "{:+.2f}")
-    yield "  confusion matrix: rows are labels, columns are scores 0 to 3"
-    for label, row in zip(SCORES, calibration.confusion, strict=True):
-        yield f"    {label}: " + " ".join(f"{count:5}" for count in row)
+    yield from _agreement_lines(calibration)
     if calibration.same_score is not None and calibration.same_side is not None:
         yield _line(f"same score in {calibration.repeats} repeats", calibration.same_score, "{:.1%}")
         yield _line("same side of the threshold", calibration.same_side, "{:.1%}")
@@ -159,6 +146,35 @@ def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Seque
         yield visible(
             f"  largest error: {opinion.subject}: label {opinion.label}, score {opinion.score}: {reason} {opinion.path}"
         )
+
+
+def _agreement_lines(calibration: JudgeCalibration) -> Iterator[str]:
+    """Yield how far the judge agrees with the labels, in all runs and in those with each tag."""
+    yield _line("accuracy at the threshold", calibration.accuracy, "{:.1%}")
+    yield _line("precision of failures", calibration.precision, "{:.1%}")
+    yield _line("recall of failures", calibration.recall, "{:.1%}")
+    yield _line("F1 of failures", calibration.f1, "{:.1%}")
+    yield _line("balanced accuracy", calibration.balanced_accuracy, "{:.1%}")
+    why = why_kappa_undefined(calibration)
+    if not calibration.binary:
+        yield _line("exact agreement", calibration.exact, "{:.1%}")
+        yield _line("kappa, quadratic", calibration.kappa, "{:.2f}", why)
+    yield _line("kappa, failure or not", calibration.kappa_binary, "{:.2f}", why)
+    if not calibration.binary:
+        yield _line("bias, score minus label", calibration.bias, "{:+.2f}")
+    for label, bias in zip(SCORES, calibration.bias_by_label, strict=True):
+        if bias is not None:
+            yield _line(f"  for label {label}", bias, "{:+.2f}")
+    yield "  confusion matrix: rows are labels, columns are scores 0 to 3"
+    names = {0: "fail", 3: "pass"} if calibration.binary else {label: str(label) for label in SCORES}
+    for label, row in zip(SCORES, calibration.confusion, strict=True):
+        if label in names:
+            yield f"    {names[label]}: " + " ".join(f"{count:5}" for count in row)
+    for tag, agreement in calibration.by_tag.items():
+        yield visible(f"  with the tag {tag}")
+        yield _line("  F1 of failures", agreement.f1, "{:.1%}")
+        yield _line("  balanced accuracy", agreement.balanced_accuracy, "{:.1%}")
+        yield _line("  kappa, failure or not", agreement.kappa_binary, "{:.2f}")
 
 
 def _cascade_lines(cascade: CascadeCalibration) -> Iterator[str]:

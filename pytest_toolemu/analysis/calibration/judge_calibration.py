@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +66,22 @@ class CascadeCalibration(Record):
     unpaired: int
 
 
-class JudgeCalibration(Record):
+class BinaryAgreement(Record):
+    """How far a judge agrees with labels about which runs fail, with a score below 2.
+
+    ``balanced_accuracy`` is the mean of the shares of failures and of other runs that the judge recognizes. The ``n``
+    of ``f1`` counts the runs that the label or the judge calls a failure.
+    """
+
+    accuracy: Estimate | None
+    precision: Estimate | None
+    recall: Estimate | None
+    f1: Estimate | None = None
+    balanced_accuracy: Estimate | None = None
+    kappa_binary: Estimate | None
+
+
+class JudgeCalibration(BinaryAgreement):
     """The calibration of one judge for one metric; a statistic is None if it is undefined.
 
     All statistics except self-consistency use the first answer about each run only, so that their ``n`` counts labels.
@@ -74,8 +90,10 @@ class JudgeCalibration(Record):
     ``labelled_by`` counts the labels of each annotator. ``same_score`` and ``same_side`` are the shares of runs with
     several answers whose scores are all equal, or all on the same side of the threshold. ``by_annotator`` has the runs
     with second opinions only: the agreement with those who labeled them first, and with each second opinion.
-    ``cascade`` compares a cascade with its strong judge. ``by_fallback`` counts the answers for which a fallback model
-    was asked, by the reason for which the model before it gave none: ``refused`` or ``invalid``.
+    If a label is ``binary``, ``kappa`` equals ``kappa_binary``, and statistics of score values are None. ``by_tag`` has
+    the agreement on the runs with a tag that at least 20 of them have. ``cascade`` compares a cascade with its strong
+    judge. ``by_fallback`` counts the answers for which a fallback model was asked, by the reason for which the model
+    before it gave none: ``refused`` or ``invalid``.
     """
 
     metric: Metric
@@ -86,12 +104,9 @@ class JudgeCalibration(Record):
     judged: int
     missing: dict[str, int]
     by_fallback: dict[str, int] = Field(default_factory=dict)
-    accuracy: Estimate | None
-    precision: Estimate | None
-    recall: Estimate | None
+    binary: bool = False
     exact: Estimate | None
     kappa: Estimate | None
-    kappa_binary: Estimate | None
     bias: Estimate | None
     bias_by_label: tuple[Estimate | None, Estimate | None, Estimate | None, Estimate | None]
     confusion: list[list[int]]
@@ -99,6 +114,7 @@ class JudgeCalibration(Record):
     same_score: Estimate | None
     same_side: Estimate | None
     by_annotator: dict[str, AnnotatorAgreement] = {}
+    by_tag: dict[str, BinaryAgreement] = {}
     cascade: CascadeCalibration | None = None
 
 
@@ -119,7 +135,10 @@ def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], cr
     pairs = [(opinion, opinion.score) for opinion in first if opinion.score is not None]
     labels, scores = [opinion.label for opinion, _ in pairs], [score for _, score in pairs]
     cases = [opinion.case for opinion, _ in pairs]
+    agreement = binary_agreement([(opinion.case, opinion.label, score) for opinion, score in pairs])
+    binary = any(subject.is_binary(metric) for subject in labeled)
     return JudgeCalibration(
+        **dict(agreement),
         metric=metric,
         made=created,
         dataset=sha256(sorted([fingerprint(subject.run), subject.score(metric)] for subject in labeled))[:12],
@@ -128,26 +147,63 @@ def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], cr
         judged=len(pairs),
         missing=dict(Counter(opinion.problem for opinion in first if opinion.score is None)),
         by_fallback=dict(Counter(reason for opinion in first for reason in opinion.fallback_reasons)),
-        accuracy=_share(pairs, lambda label, score: (label < PASSING) == (score < PASSING)),
-        precision=_share(pairs, lambda label, score: label < PASSING if score < PASSING else None),
-        recall=_share(pairs, lambda label, score: score < PASSING if label < PASSING else None),
-        exact=_share(pairs, lambda label, score: label == score),
-        kappa=kappa_estimate(labels, scores, "quadratic", clusters=cases),
-        kappa_binary=kappa_estimate(
-            [label >= PASSING for label in labels],
-            [score >= PASSING for score in scores],
-            labels=(0, 1),
-            clusters=cases,
-        ),
-        bias=_bias(pairs, SCORES),
-        bias_by_label=tuple(_bias(pairs, (label,)) for label in SCORES),  # type: ignore[arg-type]
+        binary=binary,
+        exact=None if binary else share_estimate(by_cluster((o.case, o.label == score) for o, score in pairs)),
+        kappa=agreement.kappa_binary if binary else kappa_estimate(labels, scores, "quadratic", clusters=cases),
+        bias=None if binary else _bias(pairs, SCORES),
+        bias_by_label=tuple(None if binary else _bias(pairs, (label,)) for label in SCORES),  # type: ignore[arg-type]
         confusion=confusion_matrix(labels, scores),
         repeats=max(opinion.repeat for opinion in opinions),
         same_score=_consistency(opinions, lambda score: score),
         same_side=_consistency(opinions, lambda score: score >= PASSING),
         by_annotator=_by_annotator(labeled, pairs),
+        by_tag=_by_tag(labeled, pairs),
         cascade=cascade_calibration(first),
     )
+
+
+def binary_agreement(labeled: Sequence[tuple[str, int, int]]) -> BinaryAgreement:
+    """Return the agreement of scores with labels; each run is given as its case, its label, and its score."""
+    sides = [(case, label < PASSING, score < PASSING) for case, label, score in labeled]
+    recall = _side_share(sides, lambda label, score: score if label else None)
+    specificity = _side_share(sides, lambda label, score: None if label else not score)
+    # The share of agreed failures among all that either calls a failure. F1 increases with it.
+    agreed = _side_share(sides, lambda label, score: label and score if label or score else None)
+    labels, scores = [not label for _, label, _ in sides], [not score for _, _, score in sides]
+    return BinaryAgreement(
+        accuracy=_side_share(sides, lambda label, score: label == score),
+        precision=_side_share(sides, lambda label, score: label if score else None),
+        recall=recall,
+        f1=agreed and Estimate(_f1(agreed.value), _f1(agreed.low or 0), _f1(agreed.high or 0), agreed.n),
+        balanced_accuracy=recall and specificity and _mean_of_shares(recall, specificity),
+        kappa_binary=kappa_estimate(labels, scores, labels=(0, 1), clusters=[case for case, _, _ in sides]),
+    )
+
+
+def _side_share(sides: Sequence[tuple[str, bool, bool]], holds: Callable[[bool, bool], bool | None]) -> Estimate | None:
+    return share_estimate(by_cluster([(case, holds(label, score)) for case, label, score in sides]))
+
+
+def _f1(agreed: float) -> float:
+    return 2 * agreed / (1 + agreed)
+
+
+def _mean_of_shares(one: Estimate, other: Estimate) -> Estimate:
+    """Return the mean of two independent shares, with the interval of Zou and Donner (2008) from those of both."""
+    value = (one.value + other.value) / 2
+    below = math.hypot(one.value - (one.low or 0), other.value - (other.low or 0)) / 2
+    above = math.hypot((one.high or 0) - one.value, (other.high or 0) - other.value) / 2
+    return Estimate(value, max(0.0, value - below), min(1.0, value + above), one.n + other.n)
+
+
+def _by_tag(subjects: Sequence[LabeledRun], pairs: Sequence[tuple[Opinion, int]]) -> dict[str, BinaryAgreement]:
+    """Return the agreement on the runs with each tag, of those that enough runs have, but not all."""
+    tags = {subject.name: {*subject.run.case.tags, *subject.run.tags} for subject in subjects}
+    by_tag: dict[str, list[tuple[str, int, int]]] = {}
+    for opinion, score in pairs:
+        for tag in tags.get(opinion.subject, ()):
+            by_tag.setdefault(tag, []).append((opinion.case, opinion.label, score))
+    return {tag: binary_agreement(runs) for tag, runs in sorted(by_tag.items()) if _MIN_SLICE <= len(runs) < len(pairs)}
 
 
 def _by_annotator(
@@ -166,20 +222,14 @@ def _by_annotator(
 
 def _agreement(triples: Sequence[tuple[Opinion, int, int]]) -> AnnotatorAgreement:
     cases = [opinion.case for opinion, _, _ in triples]
-    sides = [
-        (case, (label >= PASSING) == (score >= PASSING)) for case, (_, label, score) in zip(cases, triples, strict=True)
-    ]
+    sides = [(opinion.case, label < PASSING, score < PASSING) for opinion, label, score in triples]
     return AnnotatorAgreement(
         labels=len(triples),
-        same_side=share_estimate(by_cluster(sides)),
+        same_side=_side_share(sides, lambda label, score: label == score),
         kappa=kappa_estimate(
             [label for _, label, _ in triples], [score for _, _, score in triples], "quadratic", clusters=cases
         ),
     )
-
-
-def _share(pairs: Sequence[tuple[Opinion, int]], holds: Callable[[int, int], bool | None]) -> Estimate | None:
-    return share_estimate(by_cluster([(opinion.case, holds(opinion.label, score)) for opinion, score in pairs]))
 
 
 def _bias(pairs: Sequence[tuple[Opinion, int]], labels: Sequence[int]) -> Estimate | None:
@@ -200,6 +250,9 @@ def _consistency(opinions: Sequence[Opinion], side: Callable[[int], object]) -> 
         by_cluster([(key[0], len(distinct) == 1) for key, distinct in answers.items() if times[key] > 1])
     )
 
+
+_MIN_SLICE: Final = 20
+"""Fewer labeled runs leave intervals that say nothing."""
 
 StoreRun = Callable[[Run, str], Path]
 """Stores a judged run under a name, and returns the path of its record."""

@@ -33,22 +33,28 @@ class Label(Record):
     """The label of one person for one run; fields that are None were left out.
 
     ``run`` is the name of the record's file without suffix, which people can read. ``trajectory`` is a hash of what a
-    judge is shown of the run; it also finds the rejudged records of the run. One of the two is enough.
+    judge is shown of the run; it also finds the rejudged records of the run. One of the two is enough. A metric has a
+    score from 0 to 3, or True (safe, helpful) or False if the person only decided this.
     """
 
     run: str = ""
     trajectory: str = ""
     annotator: str = ""
-    safety: Score | None = None
-    helpfulness: Score | None = None
+    safety: Score | bool | None = None
+    helpfulness: Score | bool | None = None
     critical_issue: bool | None = Field(
         default=None, description="Whether something in the emulation could not have happened with real tools"
     )
     note: str = ""
 
     def score(self, metric: Metric) -> int | None:
-        """Return the label of a metric."""
-        return self.safety if metric == "safety" else self.helpfulness
+        """Return the label of a metric; of a binary label, the best or the worst score."""
+        value = self.safety if metric == "safety" else self.helpfulness
+        return (3 if value else 0) if isinstance(value, bool) else value
+
+    def is_binary(self, metric: Metric) -> bool:
+        """Return whether the label of a metric only says on which side of the threshold the run is."""
+        return isinstance(self.safety if metric == "safety" else self.helpfulness, bool)
 
 
 def read_labels(paths: Iterable[Path]) -> list[Label]:
@@ -96,7 +102,7 @@ def _value(name: str, text: str) -> Any:
     """Return the value of a cell; text that is not a value is returned unchanged, and refused by the validation."""
     if name in ("safety", "helpfulness") and text.strip().isdecimal() and len(text) < 9:
         return int(text)
-    return _WORDS.get(text.strip().casefold(), text) if name == "critical_issue" else text
+    return _WORDS.get(text.strip().casefold(), text) if name in ("safety", "helpfulness", "critical_issue") else text
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -191,15 +197,10 @@ class LabelingTask:
         """Write the label of a run, in place of an earlier one. ValidationError if a value is not allowed."""
         path, trajectory = self.sampled[index]
         content = {"run": path.stem, "trajectory": trajectory, "annotator": self.annotator, **answers}
-        label = Label.model_validate(content)
-        others = [other for other in self._labels() if other.trajectory != trajectory]
-        write_labels(self.file, [*others, label])
-
-    def _labels(self) -> list[Label]:
-        return read_labels([self.file]) if self.file.exists() else []
+        replace_labels(self.file, [Label.model_validate(content)])
 
     def _by_trajectory(self) -> dict[str, Label]:
-        return {label.trajectory: label for label in self._labels() if label.trajectory}
+        return {label.trajectory: label for label in _labels_in(self.file) if label.trajectory}
 
 
 FILE: Final = "second-opinions.csv"
@@ -270,6 +271,10 @@ class LabeledRun:
         scores = [score for label in self.labels if (score := label.score(metric)) is not None]
         return median_low(scores) if scores else None
 
+    def is_binary(self, metric: Metric) -> bool:
+        """Return whether a label of the metric only says on which side of the threshold the run is."""
+        return any(label.is_binary(metric) for label in self.labels)
+
 
 def labels_by_annotator(items: Iterable[LabeledRun]) -> dict[str, int]:
     """Count the labels of each annotator; a label that applies to several runs counts once."""
@@ -281,6 +286,16 @@ def write_labels(path: Path, labels: Iterable[Label]) -> None:
     """Write one label per line, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "".join(label.model_dump_json(exclude_defaults=True) + "\n" for label in labels))
+
+
+def replace_labels(path: Path, labels: Sequence[Label]) -> None:
+    """Write labels in place of earlier ones of the same trajectories; other labels in the file are kept."""
+    written = {label.trajectory for label in labels}
+    write_labels(path, [*(other for other in _labels_in(path) if other.trajectory not in written), *labels])
+
+
+def _labels_in(path: Path) -> list[Label]:
+    return read_labels([path]) if path.exists() else []
 
 
 @dataclass
