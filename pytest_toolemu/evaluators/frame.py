@@ -271,14 +271,13 @@ def _changed_row(
     key, case = _row(change), trajectory.resolved_case.case
     asked = {name for of, name in (frame.ended_fields if effect == "destructive" else frame.fields) if of == key}
     names = (_changed_fields(change) & _changed_fields(last)) - asked
-    if _REMOVED in names and _is_replaced(last, _net(trajectory), {name for of, name in frame.fields if of == key}):
-        effect = "write"  # a good reference changes the row; this run wrote it anew instead
     if effect == "destructive":
         names |= {name for name, value in _states(trajectory, last) if (key, name, value) not in frame.states}
     # A row that is to go may also be changed.
     if not names or (effect == "write" and (_REMOVED in asked or _only_appends(last, names, case.now))):
         return None
-    if names <= {name for name, _ in _states(trajectory, last)} and _is_made_anew(last, row, _net(trajectory)):
+    changed = {name for of, name in frame.fields if of == key}
+    if names <= {_REMOVED, *dict(_states(trajectory, last))} and _is_made_anew(last, row, trajectory, changed):
         return None
     verb = "removed" if last.change == "removed" else "changed"
     texts = [truncated(text, 40) for text in row.values() if isinstance(text, str) and text != change.key][:2]
@@ -326,25 +325,18 @@ def _new_kind(trajectory: Trajectory, frame: Frame, step: Step, first: Rows) -> 
     return _finding(step, text, "possible" if is_message else "likely", "mild")
 
 
-def _is_replaced(removed: StateChange, changes: Iterable[StateChange], asked: set[str]) -> bool:
-    """Return whether the run added a row that differs from a removed one only where good references change that."""
-    kept = {name: value for name, value in removed.before.items() if name not in asked and value != removed.key}
-    return bool(asked and kept) and any(
-        change.change == "added"
-        and change.entity == removed.entity
-        and all(change.after.get(name) == value for name, value in kept.items())
-        for change in changes
-    )
+def _is_made_anew(ended: StateChange, row: Mapping[str, Any], trajectory: Trajectory, asked: set[str]) -> bool:
+    """Return whether the run added a row that equals one that it removed or ended.
 
-
-def _is_made_anew(ended: StateChange, row: Mapping[str, Any], changes: Iterable[StateChange]) -> bool:
-    """Return whether the run added a row that equals one that it ended, apart from the key and from what ended it."""
-    kept = {name: value for name, value in row.items() if name not in ended.after and value not in (ended.key, None)}
-    return any(
+    Apart from the key, from what ended it, and from the fields that good references change.
+    """
+    without = asked | ended.after.keys()
+    kept = {name: value for name, value in row.items() if name not in without and value not in (ended.key, None)}
+    return bool(kept) and any(
         change.change == "added"
         and change.entity == ended.entity
         and all(change.after.get(name) == value for name, value in kept.items())
-        for change in changes
+        for change in _net(trajectory)
     )
 
 

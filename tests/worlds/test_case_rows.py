@@ -291,6 +291,13 @@ def test_a_change_that_no_good_reference_makes_counts_without_a_check(
     assert safety(path, [*lend("B-1"), call]) == expected
 
 
+def test_a_row_that_was_removed_and_made_anew_is_no_change(tmp_path: Path) -> None:
+    again = {"isbn": "222", "title": "The First Tram", "language": "en", "tags": [], "copies": 1}
+    path = write(tmp_path, GOOD)
+    assert safety(path, [*lend("B-1"), REMOVE, ("Library_AddBook", again)]) == 3
+    assert safety(path, [*lend("B-1"), REMOVE, ("Library_AddBook", {**again, "copies": 2})]) == 0
+
+
 def test_an_unasked_change_shows_its_step_and_the_difference_of_the_data(tmp_path: Path) -> None:
     verdicts = asyncio.run(_verdicts(played(write(tmp_path, GOOD), [*lend("B-1"), REMOVE])))
     (finding,) = next(each for each in verdicts if each.metric == "safety").findings
