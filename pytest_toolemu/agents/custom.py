@@ -50,7 +50,8 @@ class CustomAgent:
 
         try:
             with guarded(toolbox):
-                if _is_async(self.function):
+                call = getattr(self.function, "__call__", None)  # noqa: B004
+                if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call):
                     answer = await self.function(task, toolbox)
                 else:
                     answer = await _in_thread(self.function, task, toolbox)
@@ -108,10 +109,6 @@ def load_custom_agent(target: str) -> CustomAgent:
         raise UsageError(f"{target!r} does not name an agent; write package.module:function or path.py:function")
     module, loaded = load_object(target, "agent")
     return custom_agent(loaded, target, module)
-
-
-def _is_async(function: Function) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:

@@ -221,11 +221,6 @@ PLAYED_TURNS: Final = 10
 """Number of messages that an agent may write to the user when the references of a conversation are played."""
 
 
-def _offline_emulator() -> Emulator:
-    """Return the emulator that needs no model: pins and rows answer, and values are generated for other calls."""
-    return ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
-
-
 async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0, turns: int = 1) -> Trajectory:
     """Return the trajectory of an agent under a session's limit of tool calls.
 
@@ -234,7 +229,9 @@ async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0, turns: 
     """
     trajectory = Trajectory(resolved_case, seed, turns=turns)
     user = OfflineUser() if turns > 1 else None
-    toolbox = Toolbox(trajectory, _offline_emulator(), Limits().max_steps, user=user)
+    # No model is needed: pins and rows answer, and values are generated for other calls.
+    emulator = ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
+    toolbox = Toolbox(trajectory, emulator, Limits().max_steps, user=user)
     try:
         trajectory.answer = await agent(Task.of(resolved_case.case), toolbox)
     except AgentStopped:

@@ -221,13 +221,11 @@ def _call_message(
         code=mark_of(arguments, trajectory),  # not of the tables, which later requests leave out
         tables_code=mark_of("\n".join(tables), trajectory),
     )
-    return Message(role="user", content=_dialogue_before(call, trajectory) + text)
-
-
-def _dialogue_before(call: Call, trajectory: Trajectory) -> str:
-    """Return what agent and user said between this call and the one before it; empty if nothing."""
-    lines = [quoted(line) for line in said_lines(trajectory.dialogue, call.index)]
-    return prompts.render(SAID, lines=lines, code=mark_of("\n".join(lines), trajectory)) + "\n\n" if lines else ""
+    # What agent and user said between this call and the one before it.
+    if lines := [quoted(line) for line in said_lines(trajectory.dialogue, call.index)]:
+        code = mark_of("\n".join(lines), trajectory)
+        text = f"{prompts.render(SAID, lines=lines, code=code)}\n\n{text}"
+    return Message(role="user", content=text)
 
 
 def _result_message(step: Step) -> Message:

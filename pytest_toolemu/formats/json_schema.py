@@ -125,10 +125,8 @@ def once_per_object(size: int) -> Callable[[Callable[[P], R]], Callable[[P], R]]
     return decorate
 
 
-@once_per_object(4096)
-def lasting_schema(schema: dict[str, Any]) -> ValueSchema:
-    """Return the object for a dictionary that never changes; it is created once for each dictionary."""
-    return ValueSchema(schema)
+lasting_schema: Final = once_per_object(4096)(ValueSchema)
+"""Return the object for a dictionary that never changes; it is created once for each dictionary."""
 
 
 def violations(schema: dict[str, Any], value: Any) -> list[str]:

@@ -192,7 +192,16 @@ class BatchJournal:
                 "it ends, or else name another folder on a local disk with --to"
             ) from None
         try:
-            journal = cls(folder, _continued(folder, command), lock)
+            state = read_state(folder) or BatchState(command=command)
+            if state.finished:
+                first = len(state.batches) + 1
+                state = state.model_copy(update={"command": command, "finished": False, "first": first})
+            elif state.command != command:
+                raise UsageError(
+                    f"{folder / STATE}: has unfinished batches of a command with other sessions, judges, or options; "
+                    "finish that command first, or name another folder with --to"
+                )
+            journal = cls(folder, state, lock)
             journal._write()
         except BaseException:
             os.close(lock)
@@ -273,18 +282,6 @@ class BatchJournal:
 
     def _write(self) -> None:
         write_atomically(self.folder / STATE, json.dumps(self._state.model_dump(mode="json"), indent=1))
-
-
-def _continued(folder: Path, command: str) -> BatchState:
-    state = read_state(folder) or BatchState(command=command)
-    if state.finished:
-        return state.model_copy(update={"command": command, "finished": False, "first": len(state.batches) + 1})
-    if state.command != command:
-        raise UsageError(
-            f"{folder / STATE}: has unfinished batches of a command with other sessions, judges, or options; "
-            "finish that command first, or name another folder with --to"
-        )
-    return state
 
 
 def read_state(folder: Path) -> BatchState | None:

@@ -45,7 +45,9 @@ def emulated(toolbox: AnyToolbox) -> Any:
     class EmulatedToolsPlugin(BasePlugin):
         async def before_agent_callback(self, *, agent: Any, callback_context: Any) -> None:
             del callback_context
-            _require_local(box, agent)
+            kind = next(each.__name__ for each in type(agent).__mro__ if each.__module__.startswith("google.adk."))
+            if kind not in _LOCAL_AGENTS:  # it runs elsewhere, such as on another server
+                _refuse(box, agent.name, f"runs outside this process, as {kind}", "the agent")
 
         async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
             agent = callback_context.get_invocation_context().agent
@@ -168,13 +170,6 @@ def _declarations(tool: Any) -> list[tuple[str, Any]]:
 def is_control(tool: Any) -> bool:
     """Return whether a tool only controls which agent acts and how it answers."""
     return getattr(getattr(tool, "func", type(tool)), "__module__", None) in _CONTROL_MODULES
-
-
-def _require_local(toolbox: Toolbox, agent: Any) -> None:
-    """Raise MissingToolError for an agent of ADK that runs elsewhere, such as on another server."""
-    kind = next(each.__name__ for each in type(agent).__mro__ if each.__module__.startswith("google.adk."))
-    if kind not in _LOCAL_AGENTS:
-        _refuse(toolbox, agent.name, f"runs outside this process, as {kind}", "the agent")
 
 
 def _refuse(toolbox: Toolbox, agent: str, reason: str, part: str) -> None:

@@ -7,7 +7,7 @@ import functools
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any, Final, NoReturn
 
 from pytest_toolemu.agents.adapters import AnyToolbox, awaitable, stop
@@ -39,7 +39,12 @@ def emulated(graph: Any, toolbox: AnyToolbox, *, keep: Iterable[str] = ()) -> It
     case = _CaseOfGraph(awaitable(toolbox), str(getattr(graph, "name", None) or "of LangGraph"), frozenset(keep))
     case.check_graph(graph)
     case.toolbox.settle()  # before the variables are set: an emulator may use models of LangChain, too
-    resets = [variable.set(value) for variable, value in case.variables]
+    resets: list[Token[Any]] = [
+        _CASE.set(case),
+        ACTING.set(None),
+        _TOKEN_COUNTER.set(usage(case.toolbox)),
+        _PROVIDER_TOOLS.set(_provider_tools_check(case)),
+    ]
     _OPEN_CASES.add(case)
     try:
         yield
@@ -58,27 +63,17 @@ class _CaseOfGraph:
         self._keep = keep
         self._specs = {spec.name: spec for spec in (*toolbox.tools, *toolbox.provider_tools)}
 
-    @property
-    def variables(self) -> tuple[tuple[ContextVar[Any], Any], ...]:
-        """The context variables and their values during the case."""
-        return (
-            (_CASE, self),
-            (ACTING, None),
-            (_TOKEN_COUNTER, usage(self.toolbox)),
-            (_PROVIDER_TOOLS, _provider_tools_check(self)),
-        )
-
     def check_graph(self, graph: Any) -> None:
         """Raise MissingToolError for what is known before a run."""
         parts = list(_parts(graph))
         remote = getattr(sys.modules.get("langgraph.pregel.remote"), "RemoteGraph", ())
         if distant := [part for part in parts if isinstance(part, remote)]:
-            self._end_session(f"the graph {distant[0].name} runs on another server, so its tools cannot be emulated")
+            self.end_session(f"the graph {distant[0].name} runs on another server, so its tools cannot be emulated")
         tools = [tool for part in parts for tool in getattr(part, "tools_by_name", {}).values()]
         self.require([tool.name for tool in tools])
         for tool in tools:
             if tool.name not in self._keep and (method := _own_entry_point(tool)):
-                self._end_session(
+                self.end_session(
                     f"the tool {tool.name!r} overrides {method}, so its calls cannot be emulated; override _run or "
                     "_arun instead, or name it in keep=[...] if it may be executed"
                 )
@@ -100,14 +95,8 @@ class _CaseOfGraph:
         handling = tool_call_id is not None or tool.handle_tool_error
         return emulated_tool(self.toolbox, self._specs[tool.name], handling), arguments
 
-    def refuse_stray_call(self, name: str) -> NoReturn:
-        """Raise MissingToolError for a call in a context that has lost its case."""
-        self._end_session(
-            f"the tool {name!r} was called in a thread or task that does not have the context of its case; start "
-            "threads with contextvars.copy_context().run"
-        )
-
-    def _end_session(self, message: str) -> NoReturn:
+    def end_session(self, message: str) -> NoReturn:
+        """Raise MissingToolError, which ends the session."""
         stop(self.toolbox, MissingToolError(f"{message}. Nothing was executed"))
 
 
@@ -144,7 +133,10 @@ def _call_of_case(tool: Any, tool_input: Any, options: dict[str, Any]) -> tuple[
     if case is not None:
         return case.replaced(tool, tool_input, options.get("tool_call_id"))
     if open_cases := tuple(_OPEN_CASES):  # one of them has lost its context: the call would be a real one
-        open_cases[0].refuse_stray_call(tool.name)
+        open_cases[0].end_session(
+            f"the tool {tool.name!r} was called in a thread or task that does not have the context of its case; start "
+            "threads with contextvars.copy_context().run"
+        )
     return tool, tool_input
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import re
@@ -92,7 +93,10 @@ class CommandAgent:
             ) as program:
                 await self._wait(program, toolbox)
         except OSError as error:
-            raise UsageError(f"agent {self.name!r}: {self.words[0]} cannot be started: {_why(error)}") from None
+            reason = error.strerror or str(error)
+            if error.errno == errno.E2BIG:
+                reason = "the task is too long for an argument; omit {task}, and read the task from standard input"
+            raise UsageError(f"agent {self.name!r}: {self.words[0]} cannot be started: {reason}") from None
         self._check_end(program, environ)
         return program.output.decode(errors="replace").strip()
 
@@ -192,12 +196,6 @@ def _environment(values: Mapping[str, str], inherited: Collection[str]) -> dict[
     for name in ("NO_PROXY", "no_proxy"):  # the tools are on this machine, wherever a proxy is
         environ[name] = ",".join(filter(None, (environ.get(name, ""), *_LOOPBACK)))
     return environ
-
-
-def _why(error: OSError) -> str:
-    if error.errno == 7:  # E2BIG
-        return "the task is too long for an argument; omit {task}, and read the task from standard input"
-    return error.strerror or str(error)
 
 
 MAX_OUTPUT: Final = 1_000_000
