@@ -50,7 +50,7 @@ def validity_counts(run: Run) -> dict[str, int]:
     for step in run.steps:
         events += _answered(step)
         events += _stress(step.observation)
-        if step.call.name in tools and step.observation.source != "rejected":
+        if step.call.name in tools and step.observation.source not in ("rejected", "unknown"):
             toolkit, tool = tools[step.call.name]
             if step.observation.is_error:
                 events.append("errors")
@@ -76,6 +76,8 @@ def _in_order(counts: Counter[str]) -> dict[str, int]:
 
 def _answered(step: Step) -> list[str]:
     source, emulation = step.observation.source, step.observation.emulation
+    if source == "unknown":
+        return ["recorded"]
     if source in ("rejected", "recorded", "offline", "person"):
         return [source]
     if source in ("pinned", "remembered"):

@@ -31,7 +31,7 @@ from pytest_toolemu.core.run import (
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.text import counted
 
-FINISHED: Final = ("final", "quit", "step_limit", "token_limit")
+FINISHED: Final = ("final", "quit", "step_limit", "token_limit", "unknown")
 """Stop reasons after which a run can be judged; after an error or a timeout the trajectory is incomplete."""
 
 
@@ -40,7 +40,10 @@ def fingerprint(run: Run) -> str:
 
     It is equal for all records of one trajectory, no matter which evaluators judged it. Labels refer to it.
     """
-    steps = [[step.call.name, step.call.arguments, step.observation.content] for step in run.steps]
+    steps = [
+        [step.call.name, step.call.arguments, None if step.observation.is_unknown else step.observation.content]
+        for step in run.steps
+    ]
     said = [[one.step, one.by, one.text] for one in run.dialogue]
     # Runs without a dialogue keep the hash that earlier versions gave them.
     return sha256([run.case_id, run.hashes, steps, run.answer, run.stop, run.stop_reason, *([said] if said else [])])[

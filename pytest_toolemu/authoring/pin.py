@@ -68,7 +68,7 @@ def pins_of(run: Run) -> tuple[list[Json], list[str]]:
     """
     answers: dict[tuple[str, str], list[Step]] = {}
     for step in run.steps:
-        if step.call.tool is not None and step.observation.source not in ("rejected", "pinned"):
+        if step.call.tool is not None and step.observation.source not in ("rejected", "pinned", "unknown"):
             answers.setdefault((step.call.tool, step.call.text), []).append(step)
     declared = {f"{kit.name}.{tool.name}": set(tool.errors) for kit in run.toolkits for tool in kit.tools}
     pins: list[Json] = []

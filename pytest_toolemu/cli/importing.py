@@ -53,7 +53,7 @@ def import_trajectories(
     details: Annotated[bool, typer.Option("--details", help="Print every location of every note.")] = False,
 ) -> None:
     """Convert recorded trajectories and their evaluations to runs. If any line is invalid, nothing is written."""
-    from pytest_toolemu.authoring.importers.runs import import_runs, report, write_runs
+    from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
     from pytest_toolemu.authoring.importers.sources import Notes, note_lines
 
     notes: Notes = {}
@@ -62,7 +62,33 @@ def import_trajectories(
     out.print(f"{counted(len(runs), 'run')} written to {target}")
     if merged:
         out.print(f"{merged} of them had already been imported, and keep the verdicts of other evaluators")
-    _print(*report(runs), *note_lines(notes, details=details))
+    _print(*note_lines(notes, details=details), f"Next: toolemu report {target}")
+
+
+@importers.command("labeled")
+def import_labeled(
+    file: Annotated[
+        Path, typer.Argument(help="Labeled conversations: JSON lines, or R-Judge or ASSEBench as published.")
+    ],
+    target: Annotated[Path, typer.Argument(help="Folder for the runs and labels/; it may contain imported runs.")],
+    details: Annotated[bool, typer.Option("--details", help="Print every location of every note.")] = False,
+) -> None:
+    """Convert conversations that people have labeled to runs and label files. If any is invalid, nothing is written."""
+    from pytest_toolemu.analysis.calibration.labels import label_file, replace_labels
+    from pytest_toolemu.authoring.importers.labeled import import_labeled as import_file
+    from pytest_toolemu.authoring.importers.runs import write_runs
+    from pytest_toolemu.authoring.importers.sources import Notes, note_lines
+
+    notes: Notes = {}
+    runs, labels = import_file(file, notes)
+    files = {label.annotator: label_file(target / "labels", label.annotator) for label in labels}
+    write_runs(runs, target)
+    for annotator, path in files.items():
+        replace_labels(path, [label for label in labels if label.annotator == annotator])
+    unknown = sum(step.observation.is_unknown for run in runs for step in run.steps)
+    out.print(f"{counted(len(runs), 'run')} written to {target}; {counted(unknown, 'call')} with unknown result")
+    next_command = f"Next: toolemu calibrate {target} --labels {','.join(map(str, files.values()))}"
+    _print(*note_lines(notes, details=details), next_command)
 
 
 @importers.command("trace")

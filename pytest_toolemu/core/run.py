@@ -77,7 +77,7 @@ class Rechecked(Record):
     at_run: tuple[Check, ...] = Field(description="The checks at the time of the run")
 
 
-TurnEnding = Literal["final", "quit", "step_limit", "token_limit", "timeout", "error"]
+TurnEnding = Literal["final", "quit", "step_limit", "token_limit", "timeout", "error", "unknown"]
 
 
 class Call(Record):
@@ -98,7 +98,7 @@ class Call(Record):
         return json_text(self.arguments)
 
 
-Source = Literal["rejected", "pinned", "rows", "remembered", "simulated", "offline", "recorded", "person"]
+Source = Literal["rejected", "pinned", "rows", "remembered", "simulated", "offline", "recorded", "person", "unknown"]
 
 
 class StressTest(Record):
@@ -125,7 +125,10 @@ class Emulation(Record):
 
 
 class Observation(Record):
-    """The result of a call: a value that satisfies the tool's ``returns``, or ``{"error": "Name: message"}``."""
+    """The result of a call: a value that satisfies the tool's ``returns``, or ``{"error": "Name: message"}``.
+
+    If an imported record has no result, the ``source`` is *unknown* and the content is empty.
+    """
 
     content: dict[str, Any] = Field(description="A value that satisfies the tool's `returns`, or an `error`")
     source: Source = Field(description="What answered the call")
@@ -137,9 +140,14 @@ class Observation(Record):
         return set(self.content) == {"error"} and isinstance(self.content["error"], str)
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether the call was sent, and its result is not recorded."""
+        return self.source == "unknown"
+
+    @property
     def text(self) -> str:
-        """The content as JSON text, as the agent receives it."""
-        return dumps(self.content, ensure_ascii=False)
+        """The content as JSON text, as the agent receives it; ``(result unknown)`` if it is not recorded."""
+        return "(result unknown)" if self.is_unknown else dumps(self.content, ensure_ascii=False)
 
 
 class Step(Record):

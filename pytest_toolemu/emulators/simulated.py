@@ -54,6 +54,7 @@ _SUMMARIES: Final[dict[Source, str]] = {
     "offline": "",
     "recorded": "",
     "person": "Answered with a prepared result. It is part of the state of the world.",
+    "unknown": "Sent. What it returned is not recorded.",
 }
 
 

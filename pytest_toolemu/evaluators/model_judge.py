@@ -276,6 +276,7 @@ _ENDINGS: Final[dict[TurnEnding, str]] = {
     "token_limit": "stopped at the limit on tokens",
     "timeout": "stopped by a time-out",
     "error": "stopped by an error",
+    "unknown": "unknown: the record ends here",
 }
 
 
@@ -318,7 +319,8 @@ def _records(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     for step in trajectory.steps:
         yield from said_lines(trajectory.dialogue, step.call.index)
         yield {"step": step.call.index, "tool": step.call.name, "arguments": step.call.arguments}
-        yield {"step": step.call.index, "observation": step.observation.content}
+        if not step.observation.is_unknown:
+            yield {"step": step.call.index, "observation": step.observation.content}
     yield from said_lines(trajectory.dialogue, len(trajectory.steps))
     if trajectory.resolved_case.case.world:
         for change in net_changes(change for step in trajectory.steps for change in step.changes):

@@ -120,7 +120,8 @@ def _call(shown: ShownStep, run: Run) -> TestStepResult:
     if shown.findings:
         step.statusDetails = StatusDetails(message=visible("\n".join(_finding_text(f) for _, f in shown.findings)))
     title = "the tool failed" if observation.is_error else "returned"
-    attach(step, f"{title} ({observation.source})", _valid_json(observation.content), AttachmentType.JSON)
+    if not observation.is_unknown:
+        attach(step, f"{title} ({observation.source})", _valid_json(observation.content), AttachmentType.JSON)
     texts = {
         "thought of the agent": shown.thought,
         "fallback": shown.fallback,

@@ -168,7 +168,8 @@ def _atif_step(number: int, turn: _Turn) -> Json:
         call["arguments"] = _arguments(step)
         result: Json = {"source_call_id": call["tool_call_id"], "content": step.observation.text}
         result["extra"] = {"is_error": step.observation.is_error, "source": step.observation.source}
-        content |= {"tool_calls": [call], "observation": {"results": [result]}}
+        content |= {"tool_calls": [call]}
+        content |= {} if step.observation.is_unknown else {"observation": {"results": [result]}}
         content["timestamp"] = _time(step.started) if step.started else None
     return content
 
@@ -310,6 +311,8 @@ def _messages(turn: _Turn) -> Iterator[Json]:
         return
     call = {"id": f"call_{step.call.index}", "function": step.call.name}
     yield {**message, "tool_calls": [{**call, "arguments": _arguments(step)}]}
+    if step.observation.is_unknown:
+        return
     error = {"type": "unknown", "message": step.observation.content["error"]} if step.observation.is_error else None
     answered = {"role": "tool", "tool_call_id": call["id"], "function": call["function"]}
     yield {**answered, "content": step.observation.text, "error": error}

@@ -45,6 +45,7 @@ ENDINGS: Final[dict[TurnEnding, str]] = {
     "token_limit": "Stopped at the token limit",
     "timeout": "Timed out",
     "error": "Stopped by an error",
+    "unknown": "The record ends here",
 }
 """The heading for each way in which an agent can end."""
 

@@ -18,7 +18,7 @@ from pytest_toolemu.analysis.rater_agreement import label_agreements, rater_pair
 from pytest_toolemu.analysis.rejudge import rejudge, trajectory_of
 from pytest_toolemu.analysis.run_summary import slices, summary_of
 from pytest_toolemu.authoring.importers import sources
-from pytest_toolemu.authoring.importers.runs import import_runs, report, write_runs
+from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.run import Observation, Trajectory, Verdict
 from pytest_toolemu.core.toolkit import Toolkit
@@ -291,7 +291,7 @@ def test_the_command_writes_a_store_that_reads_back(tmp_path: Path, folder: Path
         result = CliRunner().invoke(app, ["import", "trajectories", str(file), str(target), "--toolkits", str(folder)])
         assert result.exit_code == 0, result.output
     assert f"1 run written to {target}" in result.output
-    assert "safety by q32: n 1 of 1, mean 3.000, std 0.000, below 2 0.000" in result.output
+    assert f"Next: toolemu report {target}" in result.output
     files = [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
     assert RunStore(target).manifest() == Manifest(session="store", imported_from=tuple(map(str, files)))
     stored_runs = sorted(RunStore(target), key=lambda run: run.versions["imported from"])
@@ -346,7 +346,7 @@ def test_a_mismatch_names_the_values_that_do_not_fit(toolkits: dict[str, Toolkit
     assert mismatch(content, tool) == expected
 
 
-def test_contents_of_runs_are_counted_and_reported(tmp_path: Path, folder: Path) -> None:
+def test_contents_of_runs_are_counted(tmp_path: Path, folder: Path) -> None:
     messages = [
         "Invalid format: Expecting value",
         "Missing required parameter: addressee.",
@@ -369,7 +369,3 @@ def test_contents_of_runs_are_counted_and_reported(tmp_path: Path, folder: Path)
     assert counts.rejected == dict.fromkeys(kinds, 1)
     assert counts.stops == {"final": 1, "token_limit": 1}
     assert (counts.runs, counts.invented, counts.runs_with_invented) == (2, 2, 1)
-    lines_of_text = list(report(runs))
-    assert "agents ended: 1 final, 1 token_limit" in lines_of_text
-    assert "safety by gpt: n 1 of 2, mean 2.000, std 0.000, below 2 0.000" in lines_of_text
-    assert "safety, q32 and gpt: quadratic kappa 0.000, equal 0.000, within 1 1.000" in lines_of_text

@@ -58,7 +58,7 @@ COMMANDS: dict[str, Any] = {
     "label": {},
     "check": {},
     "review": {},
-    "import": {"tools": {}, "toolemu": {}, "trajectories": {}, "trace": {}},
+    "import": {"tools": {}, "toolemu": {}, "trajectories": {}, "labeled": {}, "trace": {}},
     "baseline": {},
     "export": {},
 }

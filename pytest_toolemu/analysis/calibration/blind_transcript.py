@@ -21,6 +21,7 @@ _ENDINGS: Final = {
     "quit": "The agent quit",
     "step_limit": "The agent was stopped at the step limit",
     "token_limit": "The agent was stopped at the token limit",
+    "unknown": "The record ends here",
 }
 
 
@@ -84,7 +85,10 @@ def blind_steps(run: Run) -> Iterator[BlindPart]:
     for index, step in enumerate(run.steps, 1):
         yield from _dialogue(run, index - 1)
         yield BlindPart(_in_one_line(f"Call {index}: {step.call.name}"), (_text(step.call.arguments),))
-        yield BlindPart("returned", (_text(step.observation.content),), follows=True)
+        if step.observation.is_unknown:
+            yield BlindPart("result unknown", (), follows=True)
+        else:
+            yield BlindPart("returned", (_text(step.observation.content),), follows=True)
     yield from _dialogue(run, len(run.steps))
     if note := claims_note(run.steps, run.claims):
         yield BlindPart(f"{note[0].upper()}{note[1:]}. The agent's own claims:", run.claims)

@@ -166,7 +166,7 @@ def _incident(
 ) -> tuple[ImportedIncident, dict[Path, str]]:
     """Return what becomes of a conversation, and the texts of the files; ``made`` receives the numbers of checks."""
     calls = conversation.calls
-    toolkit, tools = _toolkit(conversation, toolkit_name, notes)
+    toolkit, tools = observed_toolkit(conversation, toolkit_name, notes)
     case = _case(conversation, toolkit_name, tools, made, never, notes)
     sensitive: SensitiveData | None = None
     try:
@@ -203,7 +203,7 @@ def _case(
     calls, messages = conversation.calls, conversation.user_messages
     if len(messages) > 1:
         add_note(notes, "messages of the user after the first one become part of the instruction", str(len(messages)))
-    _note_omitted(conversation, notes)
+    note_omitted(conversation, notes)
     instruction = "\n\n".join(message.strip() for message in messages)
     full = {name: f"{toolkit_name}.{tool['name']}" for name, tool in tools.items()}
     usable: list[ObservedCall] = []
@@ -247,7 +247,7 @@ def _case(
     }
 
 
-def _note_omitted(conversation: Conversation, notes: Notes) -> None:
+def note_omitted(conversation: Conversation, notes: Notes) -> None:
     """Add notes on the parts of a conversation that do not become parts of the case."""
     if any(event.kind == "system" for event in conversation.events):
         add_note(notes, "the system prompt is left out, because it belongs to the agent", "instructions")
@@ -304,7 +304,7 @@ _FAILED: Final = "Failed"
 _ERROR_LENGTH: Final = 500
 
 
-def _toolkit(conversation: Conversation, name: str, notes: Notes) -> tuple[Json, dict[str, Json]]:
+def observed_toolkit(conversation: Conversation, name: str, notes: Notes) -> tuple[Json, dict[str, Json]]:
     """Return the toolkit of the offered and the called tools, and its tools by their names in the trace."""
     calls, observed = conversation.calls, {tool.name: tool for tool in conversation.tools}
     for call in calls:

@@ -9,15 +9,13 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa
-from pytest_toolemu.analysis.statistics.intervals import mean, population_std, share_below
 from pytest_toolemu.authoring.importers.evaluations import (
     JsonLine,
     RunFileName,
@@ -117,7 +115,7 @@ def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), note
             emulator={"kind": "imported", "name": emulator},
             evaluators=(),
         )
-        run = _run(line, recorded, tuple(verdicts), identity, trials[agent, recorded.case.id], folder)
+        run = imported_run(line, recorded, tuple(verdicts), identity, trials[agent, recorded.case.id], folder)
         named = [record.get("group"), *(record.get("tags") or ())]
         runs.append(run.model_copy(update={"tags": tuple(tag for tag in named if isinstance(tag, str) and tag)}))
     raise_if_any(problems)
@@ -186,7 +184,7 @@ def _judgment(identity: Identity, verdicts: tuple[Verdict, ...], error: ErrorInf
     }
 
 
-def _run(
+def imported_run(
     line: JsonLine,
     recorded: RecordedTrajectory,
     verdicts: tuple[Verdict, ...],
@@ -194,6 +192,7 @@ def _run(
     trial: int,
     folder: Path,
 ) -> Run:
+    """Return the run of a trajectory. Its case is a file in ``folder`` if ``toolemu import toolemu`` wrote it there."""
     case = recorded.case
     path = folder / "cases" / f"{case.id}{CASE_SUFFIX}"
     hashes = hashes_of(case, recorded.toolkits)
@@ -208,38 +207,6 @@ def _run(
         **{name: part for name, part in vars(recorded).items() if name != "last_output"},
         **_judgment(identity, verdicts, recorded.error),
     )
-
-
-def report(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield the counts, the scores of each evaluator, and the agreement of evaluators, as lines of text."""
-    yield f"outcomes: {_counts(Counter(run.outcome for run in runs))}"
-    yield f"agents ended: {_counts(Counter(run.stop for run in runs))}"
-    names = list(dict.fromkeys((verdict.metric, verdict.evaluator) for run in runs for verdict in run.verdicts))
-    own = [{(verdict.metric, verdict.evaluator): verdict.score for verdict in run.verdicts} for run in runs]
-    scores = {name: [each.get(name) for each in own] for name in names}
-    for (metric, evaluator), all_scores in scores.items():
-        numbers = [score for score in all_scores if score is not None]
-        yield (
-            f"{metric} by {evaluator}: n {len(numbers)} of {len(all_scores)}, mean {_number(mean(numbers))}, "
-            f"std {_number(population_std(numbers))}, below 2 {_number(share_below(numbers))}"
-        )
-    for (metric, one), (other_metric, other) in itertools.combinations(names, 2):
-        pairs = zip(scores[metric, one], scores[other_metric, other], strict=True)
-        both = [(a, b) for a, b in pairs if a is not None and b is not None and metric == other_metric]
-        left, right = [a for a, _ in both], [b for _, b in both]
-        if metric == other_metric:
-            yield (
-                f"{metric}, {one} and {other}: quadratic kappa {_number(cohen_kappa(left, right, 'quadratic'))}, "
-                f"equal {_number(agreement_rate(left, right))}, within 1 {_number(agreement_rate(left, right, 1))}"
-            )
-
-
-def _counts(counts: Counter[Any]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "none"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 RAW: Final = "not a JSON object"

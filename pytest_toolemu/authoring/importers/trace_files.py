@@ -311,5 +311,6 @@ def _events(run: Run) -> Iterator[TraceEvent]:
     for step in run.steps:
         call_id = str(step.call.index)
         yield TraceEvent("call", step.call.name, call_id, step.call.arguments)
-        yield TraceEvent("result", "", call_id, step.observation.content, step.observation.is_error)
+        if not step.observation.is_unknown:
+            yield TraceEvent("result", "", call_id, step.observation.content, step.observation.is_error)
     yield TraceEvent("assistant", run.answer)
