@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -224,7 +223,13 @@ def visible_gpus(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     chosen = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return tuple(part.strip() for part in chosen.split(",") if part.strip() and part.strip() != "-1")
-    return _installed()
+    # The indices of those that it reports; none if the command is missing or fails.
+    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        output = subprocess.run(query, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip() for line in output.splitlines() if line.strip().isdecimal())
 
 
 def split_gpus(required: Mapping[str, int], gpus: Sequence[str]) -> dict[str, GpuShare]:
@@ -250,19 +255,6 @@ def split_gpus(required: Mapping[str, int], gpus: Sequence[str]) -> dict[str, Gp
         model: GpuShare((gpus[index],), round(_SHARED / servers_on[index], 3) if servers_on[index] > 1 else None)
         for model, index in assigned.items()
     }
-
-
-def _installed() -> tuple[str, ...]:
-    """List the indices of all GPUs that ``nvidia-smi`` reports; none if the command is missing or fails."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return ()
-    query = [command, "--query-gpu=index", "--format=csv,noheader"]
-    try:
-        output = subprocess.run(query, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(line.strip() for line in output.splitlines() if line.strip().isdecimal())
 
 
 # From the documentation of vLLM 0.32; the first match wins. Patterns match names and, for folders, ``model_type``.

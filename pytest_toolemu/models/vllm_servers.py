@@ -207,7 +207,13 @@ class ServerFleet:
         ``patience`` is in seconds and applies to each server. Servers that share a GPU start one after the other,
         because vLLM measures the free memory while it starts.
         """
-        executable = _executable(self.servers[0].plan.model)
+        executable = shutil.which("vllm") or shutil.which("vllm", path=str(Path(sys.executable).parent))
+        if executable is None:
+            model = self.servers[0].plan.model
+            raise UsageError(
+                f"vllm:{model} needs the vllm command: pip install 'pytest-toolemu[vllm]' (Linux with a GPU), or name "
+                f"a running server: vllm:{model}@http://host:8000/v1, or --toolemu-vllm-url=http://host:8000/v1"
+            )
         one_by_one = any(share.memory for share in self._shares.values())
         for number, server in enumerate(self.servers):
             log = folder / ("vllm.log" if len(self.servers) == 1 else f"vllm-{number}.log")
@@ -269,16 +275,6 @@ def describe_failure(server: VllmServer, problem: str) -> str:
     lines = "".join(f"\n  {line}" for line in causes(server.log))
     excerpt = f"; its log says:{lines}" if lines else ""
     return f"{server.name} {problem}{excerpt}\n  (complete log: {server.log})"
-
-
-def _executable(model: str) -> str:
-    path = shutil.which("vllm") or shutil.which("vllm", path=str(Path(sys.executable).parent))
-    if path is None:
-        raise UsageError(
-            f"vllm:{model} needs the vllm command: pip install 'pytest-toolemu[vllm]' (Linux with a GPU), or name a "
-            f"running server: vllm:{model}@http://host:8000/v1, or --toolemu-vllm-url=http://host:8000/v1"
-        )
-    return path
 
 
 def _version(server: VllmServer) -> str | None:

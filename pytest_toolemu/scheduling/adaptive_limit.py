@@ -79,7 +79,7 @@ class AdaptiveLimit(Generic[T]):
         self._was_full = self._is_paused = False
         self._quickest_mean = math.inf
         self._not_before = -math.inf
-        self._quota = _RequestBucket()
+        self._quota, self._quota_since = Quota(math.inf, 0.0), -math.inf
         self._mean_tokens = 0.0
 
     @property
@@ -108,19 +108,19 @@ class AdaptiveLimit(Generic[T]):
         """Return the requests that may be sent now, and count them as in flight."""
         granted = []
         while self._queue and len(self._in_flight) < int(self.limit) and not self._is_paused:
-            if now < max(self._not_before, self._quota.next_at()):
+            if now < self._next_at():
                 break
             request = self._queue.popleft()
             self._in_flight[request] = self._cuts
             # Headers arrive only with answers. Until then, each grant uses up one of the requests they allowed.
-            self._quota.remaining -= 1
+            self._quota = Quota(self._quota.remaining - 1, self._quota.seconds_each)
             granted.append(request)
         self._was_full = self._was_full or self._is_full
         return granted
 
     def next_grant(self, now: float) -> float | None:
         """Return when to call ``grant`` again even if no request ends; None if only the end of one can help."""
-        until = max(self._not_before, self._quota.next_at())
+        until = self._next_at()
         return until if self._queue and until > now else None
 
     def release(self, request: T, outcome: RequestOutcome, now: float) -> None:
@@ -208,17 +208,10 @@ class AdaptiveLimit(Generic[T]):
             quotas.append(Quota(tokens.remaining / self._mean_tokens, tokens.seconds_each * self._mean_tokens))
         if quotas:
             tighter = min(quotas)
-            self._quota = _RequestBucket(now, max(0.0, tighter.remaining - len(self._in_flight)), tighter.seconds_each)
+            self._quota_since = now
+            self._quota = Quota(max(0.0, tighter.remaining - len(self._in_flight)), tighter.seconds_each)
 
-
-@dataclass(slots=True)
-class _RequestBucket:
-    """``remaining`` requests at the time ``since``, and one more every ``seconds_each``."""
-
-    since: float = -math.inf
-    remaining: float = math.inf
-    seconds_each: float = 0.0
-
-    def next_at(self) -> float:
-        """Return the time at which the next request may be sent."""
-        return self.since + min(_LONGEST_PAUSE, max(0.0, 1 - self.remaining) * self.seconds_each)
+    def _next_at(self) -> float:
+        """Return the time at which pauses and quotas allow the next request."""
+        wait = min(_LONGEST_PAUSE, max(0.0, 1 - self._quota.remaining) * self._quota.seconds_each)
+        return max(self._not_before, self._quota_since + wait)

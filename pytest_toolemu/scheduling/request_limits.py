@@ -117,13 +117,9 @@ class RequestLimits:
 
     def _refusal(self, key: str, ticket: int) -> messages.PermitReply | None:
         # What concerns the whole session comes before what concerns one provider, so that the cause is named.
-        if reason := self._stopped or self._halted:
-            return messages.PermitRefused(ticket, reason)
-        if reason := self._lost_keys.get(key, ""):
-            return messages.PermitRefused(ticket, reason, is_lost=True)
-        if reason := self.breaker.open.get(key, ""):
-            return messages.PermitRefused(ticket, reason)
-        return None
+        ended, lost = self._stopped or self._halted, self._lost_keys.get(key, "")
+        reason = ended or lost or self.breaker.open.get(key, "")
+        return messages.PermitRefused(ticket, reason, is_lost=bool(lost and not ended)) if reason else None
 
     def _release(self, worker: str, ticket: int, outcome: RequestOutcome, now: float) -> list[Order]:
         # It is absent if the server was lost, or the breaker opened, while the request was in flight.
