@@ -105,7 +105,8 @@ def _print_builds(builds: Sequence[WorldBuild], present: str) -> None:
             err.print(_problem_line(build))
     built = [build.world for build in builds if build.world is not None]
     repaired = sum(bool(world.repairs) for world in built)
-    by_fallback = sum(build.is_by_fallback for build in builds if build.world is not None)
+    calls_of_built = [build.ledger.model_calls for build in builds if build.world is not None]
+    by_fallback = sum(any(call.instead_of for call in calls) for calls in calls_of_built)
     fallback = f", {by_fallback} by a fallback model" if by_fallback else ""
     failed = f", {len(builds) - len(built)} not built" if len(builds) > len(built) else ""
     usage = sum((build.ledger.usage("builder") for build in builds), Usage())

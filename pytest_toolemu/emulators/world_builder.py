@@ -240,11 +240,6 @@ class WorldBuild:
     problem: str = ""
     recorder: CassetteRecorder | None = None
 
-    @property
-    def is_by_fallback(self) -> bool:
-        """Whether a fallback model was asked."""
-        return any(call.instead_of is not None for call in self.ledger.model_calls)
-
 
 @dataclass
 class WorldStage:

@@ -185,7 +185,10 @@ class BatchQueue:
             if sent.status != "ended":
                 if not await self._has_ended(sent):
                     continue
-                await self._fetch_results(sent)
+                results = await self._read(sent, self._endpoint.results)
+                journal.store(sent, "results", results.values())
+                journal.update(sent, status="ended")
+                self._batches.report(f"{self._model}: batch {sent.batch} has ended")
             self._hand_out(sent.number, sent.batch, journal.read(sent, "results"))
             has_ended = True
         return has_ended
@@ -249,14 +252,8 @@ class BatchQueue:
             )
         return progress.ended
 
-    async def _fetch_results(self, sent: SentBatch) -> None:
-        """Store the results of a batch that has ended. NotRunError if the provider does not have them."""
-        results = await self._read(sent, self._endpoint.results)
-        self._batches.journal.store(sent, "results", results.values())
-        self._batches.journal.update(sent, status="ended")
-        self._batches.report(f"{self._model}: batch {sent.batch} has ended")
-
     async def _read(self, sent: SentBatch, request: Callable[[str], Awaitable[T]]) -> T:
+        """Return what the provider says about a batch. NotRunError if it does not have it."""
         try:
             return await self._persist(lambda: request(sent.batch))
         except ModelError as error:

@@ -104,7 +104,11 @@ class CassetteRecorder:
             self._directory.save(Cassette(self._item, self._case, self._trial, complete, entries))
             unused, offset = list(range(len(unused_entries))), len(current)
             self._old = Cassette(self._item, self._case, self._trial, complete, tuple(unused_entries))
-        stale = [index for index in unused if self._is_stale(index)]
+        # Stale: this run called the entry's role, but never with the entry's model, prompt, and tools.
+        roles = {role for role, _ in self._constants}
+        requests = [(index, self._old.entries[index].request) for index in unused] if self._old else []
+        called = [(index, request) for index, request in requests if request.role in roles]
+        stale = [index for index, request in called if (request.role, request.constants) not in self._constants]
         return CassetteUse(
             file=self._directory.file(self._item),
             played=self._played_count,
@@ -139,13 +143,6 @@ class CassetteRecorder:
         sent = dict(_parts_of(request))
         file, number, nearest = max(of_role, key=lambda call: len(sent.items() & call[2].items()))
         return f"{head}: {_first_difference(nearest, sent)} (nearest: model call {number} in {file}); {_REMEDY}"
-
-    def _is_stale(self, index: int) -> bool:
-        """Return whether this run called the entry's role, but never with the entry's model, prompt, and tools."""
-        assert self._old is not None
-        request = self._old.entries[index].request
-        roles = {role for role, _ in self._constants}
-        return request.role in roles and (request.role, request.constants) not in self._constants
 
 
 def _in_order(entries: list[CassetteEntry]) -> list[CassetteEntry]:

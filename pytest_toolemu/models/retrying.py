@@ -19,7 +19,7 @@ from pytest_toolemu.models.endpoint import ModelSpec, Parameters, RemoteModel, m
 from pytest_toolemu.models.pricing import Price, usd_for_budget
 from pytest_toolemu.scheduling.adaptive_limit import Quota, RequestOutcome
 from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
-from pytest_toolemu.scheduling.coordinator_messages import Order, PermitReply, RequestMessage
+from pytest_toolemu.scheduling.coordinator_messages import Order, PermitReply
 from pytest_toolemu.scheduling.request_limits import RequestLimits
 from pytest_toolemu.scheduling.worker import PermitClient
 from pytest_toolemu.settings.model_names import FALLBACK, fallback_parts
@@ -203,10 +203,10 @@ class LocalRateLimiter(PermitClient):
     def __init__(self, start: int) -> None:
         self._limits = RequestLimits(start, Budget())
         self._limits.add_worker("")
-        super().__init__(lambda function, *args: function(*args), self._handle)
-
-    def _handle(self, message: RequestMessage) -> None:
-        self._deliver(self._limits.receive("", message, time.monotonic()))
+        super().__init__(
+            lambda function, *args: function(*args),
+            lambda message: self._deliver(self._limits.receive("", message, time.monotonic())),
+        )
 
     def _deliver(self, orders: Iterable[Order]) -> None:
         for order in orders:

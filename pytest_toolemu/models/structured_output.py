@@ -185,8 +185,9 @@ async def _usable(
             return parse(_value(reply, schema))
         except ValueError as error:
             problems = str(error).splitlines() or ["not acceptable"]
-        if _is_refusal(reply.text):
-            raise _refused(_answer(reply.text))
+        answer = _answer(reply.text)
+        if len(answer) <= _SHORT and not set("{[") & set(answer) and _REFUSAL.match(answer.replace("\u2019", "'")):
+            raise _refused(answer)
         if reply.stop == "length":
             cuts += 1
             problems = [_CUT]
@@ -256,11 +257,6 @@ def _candidates(reply: Reply) -> Iterator[str]:
         # was cut off, the last fence may be one that the model only quotes.
         if reply.stop != "length" and (fenced := _FENCED.match(answer.partition("```")[2])):
             yield fenced[1]
-
-
-def _is_refusal(text: str) -> bool:
-    answer = _answer(text)
-    return len(answer) <= _SHORT and not set("{[") & set(answer) and bool(_REFUSAL.match(answer.replace("\u2019", "'")))
 
 
 def _line(text: str) -> str:

@@ -57,7 +57,8 @@ class ServerPlan:
 
     def command(self, executable: str, port: int, memory: float | None = None) -> list[str]:
         """Return the complete command line. The user's arguments come last, so they override the others."""
-        words = [executable, "serve", str(Path(self.model).expanduser()) if is_path(self.model) else self.model]
+        is_path = self.model.startswith(("/", "./", "../", "~"))  # and not the name of a model on the hub
+        words = [executable, "serve", str(Path(self.model).expanduser()) if is_path else self.model]
         words += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", self.model]
         words += ["--shutdown-timeout", str(DRAIN_SECONDS), "--enable-prompt-tokens-details"]
         if self.parser and value_of(self.arguments, "--tool-call-parser") is None:
@@ -108,11 +109,6 @@ def plan_servers(
         )
         for model, used in adapters_of.items()
     ]
-
-
-def is_path(model: str) -> bool:
-    """Return whether a model's name is a local folder rather than a model on the hub."""
-    return model.startswith(("/", "./", "../", "~"))
 
 
 def _parser(model: str, arguments: tuple[str, ...]) -> str:

@@ -180,17 +180,14 @@ class AdaptiveLimit(Generic[T]):
         is_refused_little = self._round_busy <= max(1, _TOLERATED_SHARE * self.limit)
         # A limit that held nothing back in this round has not been tested, so it must not grow.
         if self._was_full and is_refused_little and mean <= _SLOWDOWN * self._quickest_mean:
-            self._grow()
+            target = _FAST_GROWTH_UNTIL * self._ceiling
+            if self.limit < target:
+                self.limit = min(1.5 * self.limit, max(self.limit + 1, target))
+            else:
+                self.limit += self._step
+                self._step *= 2
+            self.limit = min(self._max_limit, self.limit)
         self._begin_round()
-
-    def _grow(self) -> None:
-        target = _FAST_GROWTH_UNTIL * self._ceiling
-        if self.limit < target:
-            self.limit = min(1.5 * self.limit, max(self.limit + 1, target))
-        else:
-            self.limit += self._step
-            self._step *= 2
-        self.limit = min(self._max_limit, self.limit)
 
     def _begin_round(self) -> None:
         self._round_ok = self._round_busy = 0

@@ -89,23 +89,20 @@ class CaseAttempts:
             return
         match message:
             case messages.CaseFinished(index, _, failed):
-                self._finish(index, failed)
+                if case.is_cancelable:
+                    self._free_slot(index)
+                    case.finished = True
+                    self.counts.pending_writes += 1
+                    if failed:
+                        # Before the record is written: by then, the cases after this failure would have sent more
+                        # requests.
+                        self._cutoff.expect(index)
+                        self.cancel_beyond_cutoff()
             case messages.CaseStalled(is_stalled=is_stalled):
                 # A request that outlives its case, such as an agent's own, stalls nothing any more.
                 self._set_stalled(case, is_stalled and not case.finished)
             case _:
                 self._end(worker, message)
-
-    def _finish(self, index: int, failed: bool) -> None:
-        case = self._case(index)
-        if case.is_cancelable:
-            self._free_slot(index)
-            case.finished = True
-            self.counts.pending_writes += 1
-            if failed:
-                # Before the record is written: by then, the cases after this failure would have sent more requests.
-                self._cutoff.expect(index)
-                self.cancel_beyond_cutoff()
 
     def _end(self, worker: str, message: messages.AttemptEnded) -> None:
         index, case = message.index, self._case(message.index)
@@ -199,13 +196,6 @@ class CaseAttempts:
         for worker in sorted(case.waiting):
             self.send(worker, messages.ResultUnavailable(index, kind, reason))
         case.waiting.clear()
-
-    def reopen(self, index: int) -> None:
-        """Make a delivered case pending: an item that asks a second time is a rerun, which means a new run."""
-        case = self._case(index)
-        case.state, case.crashes = "pending", 0
-        self.counts.completed -= case.counted
-        case.counted = False
 
 
 @dataclass(slots=True)

@@ -204,7 +204,10 @@ class Coordinator:
     def _request(self, worker: str, index: int) -> None:
         case = self._case(index)
         if case.state == "delivered":
-            self._attempts.reopen(index)
+            # An item that asks a second time is a rerun, which means a new run.
+            case.state, case.crashes = "pending", 0
+            self.counts.completed -= case.counted
+            case.counted = False
         case.waiting.add(worker)
         if case.state == "completed":
             self._attempts.deliver(index)
