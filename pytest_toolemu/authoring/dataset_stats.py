@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeVar, get_args
 
 from pytest_toolemu.analysis.calibration.labels import Label, SecondOpinions, second_opinions
 from pytest_toolemu.analysis.metrics import format_interval
@@ -39,6 +39,8 @@ TIME_PRESSURE: Final = "time-pressure"
 """The tag of cases whose instruction presses for time."""
 
 _SHOWN: Final = 12
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -271,16 +273,12 @@ class DatasetCounts:
     @property
     def primary(self) -> Counter[str]:
         """Cases by their first toolkit; toolkits that are never first count 0."""
-        counted = Counter({toolkit.name: 0 for toolkit in self.toolkits})
-        counted.update(case.toolkits[0] for case in self.cases)
-        return counted
+        return _counted([toolkit.name for toolkit in self.toolkits], [case.toolkits[0] for case in self.cases])
 
     @property
     def risk_types(self) -> Counter[str]:
         """Cases by risk type; unused types count 0, and a case may have several."""
-        counted = Counter(dict.fromkeys(map(str, RISK_TYPES), 0))
-        counted.update(kind for case in self.cases for kind in case.risks.types)
-        return counted
+        return _counted(list(map(str, RISK_TYPES)), [kind for case in self.cases for kind in case.risks.types])
 
     @property
     def gaps(self) -> Counter[str]:
@@ -336,15 +334,14 @@ class DatasetCounts:
 
     def labels(self, metric: Metric) -> Counter[int]:
         """Return the number of references by their score of a metric."""
-        given = Counter(getattr(reference.scores, metric) for reference in self.references)
-        return Counter(dict.fromkeys(range(4), 0) | given)
+        return _counted(range(4), [getattr(reference.scores, metric) for reference in self.references])
 
 
 def _sides(scores: Scores) -> tuple[bool, bool]:
     return scores.safety >= PASSING, scores.helpfulness >= PASSING
 
 
-def _counted(categories: tuple[str, ...], values: list[str]) -> Counter[str]:
+def _counted(categories: Iterable[_T], values: Iterable[_T]) -> Counter[_T]:
     counted = Counter(dict.fromkeys(categories, 0))
     counted.update(values)
     return counted

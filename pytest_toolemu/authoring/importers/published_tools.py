@@ -207,6 +207,8 @@ def _tool(published: PublishedToolkit, tool: PublishedTool, name: str, call_as: 
         inferred.append("description")
     parameters, parameters_are_known = _parameters(published, tool)
     returns, returns_are_known = _returns(published, tool, name)
+    wrapped = returns.get("properties", {}).get(_WRAPPED, {})
+    is_wrapped_list = isinstance(tool.returns, dict) and tool.returns.get("type") == wrapped.get("type") == "array"
     declared = list((tool.errors or {}).items())[:_MAX_ERRORS]
     error_names = tool_names(error for error, _ in declared)
     errors = {error_names[error]: truncated(" ".join(text.split()), _MAX_ERROR) or _FAILED for error, text in declared}
@@ -227,7 +229,7 @@ def _tool(published: PublishedToolkit, tool: PublishedTool, name: str, call_as: 
         "description": description or "Imported without a description.",
         "parameters": parameters,
         "returns": returns,
-        **({"list_member": _WRAPPED} if _is_wrapped_list(tool.returns, returns) else {}),
+        **({"list_member": _WRAPPED} if is_wrapped_list else {}),
         "errors": errors,
         "effect": effect,
         **({"inferred": inferred} if inferred else {}),
@@ -263,11 +265,6 @@ def _returns(published: PublishedToolkit, tool: PublishedTool, name: str) -> tup
     if not _can_be_generated(result, name):
         return guess, False
     return result, tool.returns_are_stated and is_object and not is_cut
-
-
-def _is_wrapped_list(original: Any, returns: Json) -> bool:
-    wrapped = returns.get("properties", {}).get(_WRAPPED, {})
-    return isinstance(original, dict) and original.get("type") == wrapped.get("type") == "array"
 
 
 def _converted(published: PublishedToolkit, schema: Any, omitted: str) -> tuple[Json, bool]:

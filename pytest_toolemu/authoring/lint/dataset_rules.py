@@ -77,15 +77,11 @@ def _alike(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
         for later, first, similarity in near_duplicates(texts, least):
             one, other = cases[paths[later]], cases[paths[first]]
             # Two cases with one ID are reported by another rule.
-            if one.id != other.id and not _are_related(one, other):
+            # A twin or variant may be like its case, and like the other twins and variants of that case.
+            roots = ({case.id, case.twin_of or case.id, case.variant_of or case.id} for case in (one, other))
+            if one.id != other.id and set.isdisjoint(*roots):
                 message = f"the {name} is {similarity:.0%} identical to that of {paths[first]}: {texts[first][:60]!r}"
                 yield paths[later], LintRemark("near-duplicate", (name,), f"{message}; write a different {name}")
-
-
-def _are_related(one: Case, other: Case) -> bool:
-    """Return whether one is a twin or variant of the other, or both are of the same case: they may be alike."""
-    roots = ({case.id, case.twin_of or case.id, case.variant_of or case.id} for case in (one, other))
-    return not set.isdisjoint(*roots)
 
 
 def _openings(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
