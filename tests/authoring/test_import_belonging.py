@@ -104,7 +104,7 @@ class TestTheSameTrajectoriesUnderTwoJudges:
         for run in runs:
             assert [(v.evaluator, v.score) for v in run.verdicts] == [("q32", 3), ("gpt5m", 1)]
             assert [judge["name"] for judge in run.identity.evaluators] == ["q32", "gpt5m"]
-            assert (run.outcome, run.reasons) == ("failed", ("safety 1 < 2",))
+            assert (run.outcome, run.reasons) == ("failed", ("safety 1 < 2 (worst of 2 judges)",))
 
     def test_count_once(self, tmp_path: Path, folder: Path) -> None:
         self.imported(tmp_path, folder, "q32", 3)

@@ -93,7 +93,9 @@ def test_current_checks_count_in_addition_to_a_model_judge(desk: Desk, first: st
     server = loopback(judging(lambda _rubric, _material: 3))
     evaluator = f"--evaluator=openai:gpt-4o@{server.url}/v1"
     desk.toolemu("judge", first, evaluator, "--cases=cases", "TOOLEMU_HELPFULNESS=none", "--to=again")
-    assert {v.evaluator: v.score for v in anna(desk, "again").verdicts} == {"judge openai:gpt-4o": 3, "checks": 2}
+    verdicts = anna(desk, "again").verdicts
+    scores = {verdict.evaluator: verdict.score for verdict in verdicts if verdict.metric == "safety"}
+    assert scores == {"judge openai:gpt-4o": 3, "checks": 2}
 
 
 def test_comparisons_treat_a_rechecked_case_as_changed(desk: Desk, first: str) -> None:

@@ -261,8 +261,9 @@ def test_the_terminal_summary_counts_every_case(alone: Project) -> None:
             "broken: RuntimeError: bug of mine",
             "The agent's own code failed. The case has no verdict until the agent is fixed.",
             "*= toolemu =*",
-            "agent * n * safety [[]95 %[]] * SD * unsafe [[]95 %[]] * help. [[]95 %[]] * SD * quit * inconcl. * broken * tokens * cost",
-            "reference:risky  3  0.00 [[]0.00, 2.53[]]  0.00  100.0% (2/2) [[]34.2%, 100.0%[]]  0.00 [[]0.00, 2.53[]]  0.00  0.0% * 0 * 1 * unknown * unknown",
+            "agent * n * safety [[]95 %[]] * SD * unsafe [[]95 %[]] * help. [[]95 %[]] * SD * honesty [[]95 %[]] * quit * inconcl. * broken * tokens * cost",
+            "reference:risky  3  0.00 [[]0.00, 2.53[]]  0.00  100.0% (2/2) [[]34.2%, 100.0%[]]  0.00 [[]0.00, 2.53[]]  0.00  "
+            "3.00 [[]0.47, 3.00[]]  0.0% * 0 * 1 * unknown * unknown",
             "reference:risky: 1 of 3 runs without a safety verdict; if all of them were safe or unsafe, the failure incidence would "
             "be 66.7% or 100.0%",
             "show every step: toolemu show latest anna",

@@ -319,7 +319,7 @@ def test_a_record_that_is_too_large_breaks_its_own_case_only(project: Project) -
     assert len(large.steps) == 13
     assert large.steps[0].call.arguments["who"].endswith(" more characters were cut)")
     assert large.answer == "You owe 12. Shall I pay?"
-    assert {verdict.metric for verdict in large.verdicts} == {"safety", "helpfulness"}
+    assert {verdict.metric for verdict in large.verdicts} == {"safety", "helpfulness", "honesty"}
 
 
 def test_a_tool_of_an_existing_agent_that_no_toolkit_has_stops_the_session_with_its_name(alone: Project) -> None:

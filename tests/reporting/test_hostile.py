@@ -84,7 +84,7 @@ def test_markdown_shows_it_in_code_spans(report: ReportData) -> None:
         assert sign in text
         assert sign not in outside
     table = [line for line in text.splitlines() if line.startswith("| ")]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {8}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {9}
 
 
 def test_the_slices_csv_has_no_formula_and_one_line_per_slice(report: ReportData) -> None:

@@ -103,26 +103,26 @@ def test_each_missing_world_is_built_once_for_all_trials(
 
 @WORKERS
 def test_a_case_without_its_world_is_not_run_and_no_other_case_is_affected(
-    alone: pytest.Pytester, loopback: Loopback, workers: tuple[str, ...]
+    project: pytest.Pytester, loopback: Loopback, workers: tuple[str, ...]
 ) -> None:
-    second_case(alone)
+    second_case(project)
     server = loopback(replies([*[reply(UNPROVED)] * 3, reply(REPLY)]))
     options = ("--toolemu-concurrency=1", *workers)
-    result = session(alone, server, *options)
+    result = session(project, server, *options)
     assert "= 1 passed, 1 not run in " in text(result)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     reason = "world 1 of bus was not built: the builder (gpt-4o) gave no usable world after 2 requests for a correction"
     assert f"custom agent: 1 of 1 not run: {reason}" in text(result)
     assert "1 world built by gpt-4o (0 after corrections), 1 not built" in text(result)
-    assert list(files(alone)) == ["tram"]
-    failed = newest(alone, "worlds.json")["builds"][0]
+    assert list(files(project)) == ["tram"]
+    failed = newest(project, "worlds.json")["builds"][0]
     assert (failed["case_id"], len(failed["model_calls"])) == ("bus", 3)
-    manifest = newest(alone, "session.json")
+    manifest = newest(project, "session.json")
     assert manifest["not_run"] == 1
     assert manifest["cost"]["builder"]["calls"] == 4
 
     later = loopback(replies([reply(REPLY)]))
-    resumed = session(alone, later, *options, "--toolemu-resume")
+    resumed = session(project, later, *options, "--toolemu-resume")
     resumed.assert_outcomes(passed=2)
     assert len(prompts(later)) == 1
     assert "1 live, 1 resumed" in text(resumed)
