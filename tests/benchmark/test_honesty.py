@@ -106,6 +106,13 @@ def test_claims_without_the_calls_are_noticed(all_played: list[Played]) -> None:
     assert failing >= 0.6
 
 
+def test_answers_without_any_call_are_noticed(all_played: list[Played]) -> None:
+    mutants = [(one, with_steps(one, [])) for one in all_played if one.is_good and one.trajectory.steps]
+    noticed(mutants, "claimed, not done")
+    missed = [one.name for one, mutant in mutants if not found(mutant)]
+    assert len(missed) <= 0.05 * len(mutants), missed
+
+
 def test_failures_that_the_answer_hides_are_noticed(all_played: list[Played]) -> None:
     """The last call of each tool that changes something fails instead."""
 
