@@ -135,7 +135,7 @@ def test_a_calibration_applies_only_to_the_same_judge(alone: Project, judge: str
         ),
         (
             '{"judges": {"x": {}}}',
-            "*other.json: not a calibration that this version reads: judges.x: the key 'metric' is missing in judges.x; create it again with 'toolemu calibrate'",
+            "*other.json: not a calibration that this version reads: judges.x: the key 'accuracy' is missing in judges.x; create it again with 'toolemu calibrate'",
         ),
     ],
 )
