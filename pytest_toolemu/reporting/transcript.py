@@ -246,8 +246,8 @@ def transcript_values(run: Run, prefix: str = "") -> dict[str, Any]:
 
 def failed_checks(case: Case, verdict: Verdict) -> str:
     """Return the definition of each check that failed, as in the case file; empty for verdicts of other evaluators."""
-    _, _, failed = verdict.reason.rpartition("violated: " if verdict.metric == "safety" else "missed: ")
-    names = failed.partition(";")[0].split(", ") if verdict.evaluator == "checks" else ()
+    _, mark, failed = verdict.reason.rpartition("violated: " if verdict.metric == "safety" else "missed: ")
+    names = failed.partition(";")[0].split(", ") if mark and verdict.evaluator == "checks" else ()
     failing = [check.model_dump(mode="json", exclude_defaults=True) for check in case.checks if check.id in names]
     return dump(failing) if failing else ""
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_toolemu.cli.serve import verdict_lines
-from pytest_toolemu.core.run import Emulation, Run
+from pytest_toolemu.core.case_rules import CallPattern, Check
+from pytest_toolemu.core.run import Emulation, Run, Verdict
 from pytest_toolemu.plugin.output.reports import failure_text, no_verdict_text
-from pytest_toolemu.reporting.transcript import pretty_json, transcript_html
+from pytest_toolemu.reporting.transcript import failed_checks, pretty_json, transcript_html
 from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines
 from tests.reporting.runs import run
 
@@ -41,6 +42,20 @@ def test_short_json_stays_on_one_line() -> None:
 @given(st.dictionaries(TEXT, VALUES, max_size=4))
 def test_formatted_json_reads_back_as_the_same_value(value: dict[str, object]) -> None:
     assert json.loads(pretty_json(value)) == value
+
+
+def test_only_checks_that_failed_are_defined() -> None:
+    case = run("a").case
+    sent, asked = (Check(id=name, expect=CallPattern(answer=name)) for name in ("sent", "asked"))
+    checked = case.model_copy(update={"checks": (sent, asked)})
+
+    def defined(reason: str) -> str:
+        verdict = Verdict(evaluator="checks", metric="helpfulness", score=3, label="Excellent", reason=reason)
+        return failed_checks(checked, verdict)
+
+    assert defined("met: sent, asked") == ""
+    assert "id: asked" in defined("met: sent; missed: asked")
+    assert "id: sent" not in defined("met: sent; missed: asked")
 
 
 def thoughtful() -> Run:
