@@ -22,8 +22,8 @@ import pytest_toolemu
 
 PACKAGE = Path(pytest_toolemu.__file__).parent
 # Ratchets: lower them when the package shrinks, and never raise them. New code replaces old code.
-MAX_CODE_LINES = 40_000
-MAX_MODULES = 260
+MAX_CODE_LINES = 39_950
+MAX_MODULES = 253
 _LAYOUT = {
     tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENCODING, tokenize.ENDMARKER,
 }  # fmt: skip
