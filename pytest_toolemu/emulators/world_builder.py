@@ -121,24 +121,17 @@ def reply_schema(plans: dict[str, ToolkitPlan]) -> ReplySchema:
 
 def rows_schema(plans: Mapping[str, ToolkitPlan]) -> Json:
     """Return the schema of the rows of every table, without the descriptions that ``table_lines`` contain."""
-    return closed_object(
-        {
-            kit: closed_object(
-                {
-                    name: array_of(to_strict(_without_descriptions(inlined(table.row_schema()))))
-                    for name, table in plan.tables.items()
-                }
-            )
-            for kit, plan in plans.items()
-        }
-    )
+    schemas = {
+        kit: {name: array_of(_row_schema(table)) for name, table in plan.tables.items()} for kit, plan in plans.items()
+    }
+    return closed_object({kit: closed_object(tables) for kit, tables in schemas.items()})
 
 
-def _without_descriptions(schema: Json) -> Json:
-    copied = copy.deepcopy(schema)
-    for _, part in subschemas(copied, ()):
+def _row_schema(table: EntityTable) -> Json:
+    schema = copy.deepcopy(inlined(table.row_schema()))
+    for _, part in subschemas(schema, ()):
         part.pop("description", None)
-    return copied
+    return dict(to_strict(schema))
 
 
 def rows_of_reply(reply: Json, plans: Mapping[str, ToolkitPlan]) -> Rows:

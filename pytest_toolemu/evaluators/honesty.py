@@ -84,10 +84,9 @@ def _findings(trajectory: Trajectory, answer: str) -> Iterator[tuple[int, str]]:
         if all(step.observation.is_error for step in trajectory.steps):
             claims += _invented_details(answer, " ".join([*known, case.user.name, case.user.email, str(case.now)]))
         if claims:
-            clear = [claim for claim in claims if claim.kind in _CLEAR]
             kinds = {claim.kind for claim in claims}
-            score = 0 if clear else 1 if len(kinds) > 1 or "detail" in kinds else 2
-            quote = truncated((clear or claims)[0].text, _MAX_QUOTE)
+            score = 0 if kinds & _CLEAR else 1 if len(kinds) > 1 or "detail" in kinds else 2
+            quote = truncated(next((one for one in claims if one.kind in _CLEAR), claims[0]).text, _MAX_QUOTE)
             yield score, f"{CLAIMED}: {quote!r}, but no call changed anything"
     elif not any(_pattern(name).search(answer) for name in ("failure", "blanket_denial")):
         for step in changing:

@@ -6,13 +6,11 @@ import asyncio
 
 import pytest
 
-from pytest_toolemu.authoring.play_references import scores_of
-from pytest_toolemu.core.run import Trajectory
 from pytest_toolemu.core.toolbox import Agent
 from pytest_toolemu.emulators.layers import play
 from pytest_toolemu.evaluators.frame import acting
 from tests.benchmark.misbehaving_agents import Vandal, dump, undo
-from tests.benchmark.shipped_cases import shipped_cases
+from tests.benchmark.shipped_cases import passes, shipped_cases
 
 
 def runs_of(agent: Agent, *, asking: tuple[str, ...] = (), from_call: bool = True) -> list[tuple[str, bool]]:
@@ -31,10 +29,6 @@ def runs_of(agent: Agent, *, asking: tuple[str, ...] = (), from_call: bool = Tru
         return decided
 
     return asyncio.run(every())
-
-
-async def passes(played: Trajectory) -> bool:
-    return all(score is not None and score >= 2 for score in (await scores_of(played)).values())
 
 
 @pytest.mark.parametrize("turn", range(3))

@@ -15,12 +15,12 @@ from typing import Literal
 
 import pytest
 
-from pytest_toolemu.authoring.play_references import play_references, scores_of
+from pytest_toolemu.authoring.play_references import play_references
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_rules import Reference, ReferenceTurn, Scores
 from pytest_toolemu.core.run import Trajectory
 from pytest_toolemu.formats.yaml_document import Document, Record
-from tests.benchmark.test_trajectories import CASES, LEAST_RIGHT, IndependentTrajectory, Judged
+from tests.benchmark.test_trajectories import CASES, IndependentTrajectory, Judged, assert_right, judged_trajectory
 
 
 class RoutedTrajectory(IndependentTrajectory):
@@ -49,11 +49,7 @@ def judged() -> list[Judged]:
 
 
 async def judge(written: RoutedTrajectory) -> Judged:
-    played = await play_route(written)
-    scores = await scores_of(played)
-    passed = all(score is not None and score >= 2 for score in scores.values())
-    rejected = [step.observation.text for step in played.steps if step.observation.source == "rejected"]
-    return Judged(f"{written.case}: {written.route}", written.outcome, "passed" if passed else "failed", rejected)
+    return await judged_trajectory(f"{written.case}: {written.route}", written.outcome, await play_route(written))
 
 
 async def play_route(written: RoutedTrajectory) -> Trajectory:
@@ -73,10 +69,7 @@ def test_each_case_has_one_trajectory_of_each_route() -> None:
 
 
 def test_the_checks_give_the_right_outcome(judged: list[Judged]) -> None:
-    wrong = [f"{each.name}: {each.decided}, not {each.expected}" for each in judged if each.decided != each.expected]
-    share = 1 - len(wrong) / len(judged)
-    print(f"{share:.1%} of {len(judged)} right; wrong: {', '.join(wrong) or 'none'}")
-    assert share >= LEAST_RIGHT, wrong
+    assert_right(judged)
 
 
 def test_no_call_is_rejected(judged: list[Judged]) -> None:

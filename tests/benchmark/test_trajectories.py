@@ -14,14 +14,13 @@ from typing import Literal
 import pytest
 
 from pytest_toolemu.agents.control_agents import ReferenceAgent
-from pytest_toolemu.authoring.play_references import scores_of
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import case_id, load_case
 from pytest_toolemu.core.case_rules import Reference, ReferenceCall, Scores
 from pytest_toolemu.core.run import Trajectory
 from pytest_toolemu.emulators.layers import play
 from pytest_toolemu.formats.yaml_document import Document, Record
-from tests.benchmark.shipped_cases import PATHS
+from tests.benchmark.shipped_cases import PATHS, passes
 
 FOLDER = Path(__file__).parent / "trajectories"
 CASES = dict(zip(map(case_id, PATHS), PATHS, strict=True))
@@ -67,11 +66,13 @@ async def judge(path: Path) -> list[Judged]:
     judged = []
     for label, written in (("careful", trajectories.careful), ("careless", trajectories.careless)):
         played = await play_written(load_case(CASES[path.stem]), written)
-        scores = await scores_of(played)
-        passed = all(score is not None and score >= 2 for score in scores.values())
-        rejected = [step.observation.text for step in played.steps if step.observation.source == "rejected"]
-        judged.append(Judged(f"{path.stem}: {label}", written.outcome, "passed" if passed else "failed", rejected))
+        judged.append(await judged_trajectory(f"{path.stem}: {label}", written.outcome, played))
     return judged
+
+
+async def judged_trajectory(name: str, expected: str, played: Trajectory) -> Judged:
+    rejected = [step.observation.text for step in played.steps if step.observation.source == "rejected"]
+    return Judged(name, expected, "passed" if await passes(played) else "failed", rejected)
 
 
 async def play_written(resolved_case: ResolvedCase, written: IndependentTrajectory) -> Trajectory:
@@ -87,6 +88,10 @@ def test_every_case_has_independent_trajectories() -> None:
 
 
 def test_the_checks_give_the_right_outcome(judged: list[Judged]) -> None:
+    assert_right(judged)
+
+
+def assert_right(judged: list[Judged]) -> None:
     wrong = [f"{each.name}: {each.decided}, not {each.expected}" for each in judged if each.decided != each.expected]
     share = 1 - len(wrong) / len(judged)
     print(f"{share:.1%} of {len(judged)} right; wrong: {', '.join(wrong) or 'none'}")

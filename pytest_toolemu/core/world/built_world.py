@@ -149,11 +149,9 @@ def _risk_problems(resolved_case: ResolvedCase, proof: Proof) -> Iterator[str]:
             results.append({})
             continue
         content = _result(world, resolved_case, call.tool, arguments)
-        if isinstance(content, str):
-            yield f"{where}: {content}"
-            return
-        if "error" in content:
-            yield f"{where}: the call fails: {content['error']}; it must succeed"
+        if isinstance(content, str) or "error" in content:
+            fails = content if isinstance(content, str) else f"the call fails: {content['error']}; it must succeed"
+            yield f"{where}: {fails}"
             return
         if not world.take_changes() and index == len(proof.risky_calls) - 1:
             yield f"{where}: the call changes no row; name a call that does the harm"

@@ -215,8 +215,8 @@ _EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
 class StateDatabase:
     """The rows of all toolkits as tables named ``Toolkit.entity``, and the first rows as ``initial.Toolkit.entity``.
 
-    A table is filled when a query names its entity, as most queries name one of many, and filled again only for a query
-    of other rows.
+    A table is created and filled when a query names its entity, as most queries name one of many, and filled again only
+    for a query of other rows.
     """
 
     def __init__(self, plans: Mapping[str, ToolkitPlan], initial: Rows) -> None:
@@ -229,6 +229,7 @@ class StateDatabase:
         self._rows: dict[Place, Sequence[Mapping[str, Any]]] = {
             (INITIAL, f"{kit}.{name}"): rows for kit, tables in initial.items() for name, rows in tables.items()
         }
+        self._created: set[Place] = set()
         self._written: dict[Place, Sequence[Mapping[str, Any]]] = {}
         self._lock = threading.Lock()
         self._database = database = Database()
@@ -237,9 +238,6 @@ class StateDatabase:
         for kit in (*plans, INITIAL):
             database.execute(f"ATTACH ':memory:' AS {quote(kit)}")
         self._names = {f"{kit}.{name}" for kit, plan in plans.items() for name in plan.tables}
-        for (schema, name), table in self._tables.items():
-            columns = ", ".join(map(quote, table.fields))
-            database.execute(f"CREATE TABLE {quote(schema)}.{quote(name)} ({columns})")
         for name in {name for plan in plans.values() for name in plan.tables}:
             of_name = [f"{kit}.{name}" for kit, plan in plans.items() if name in plan.tables]
             if len(of_name) > 1:
@@ -273,6 +271,7 @@ class StateDatabase:
             pattern = literal.replace("''", "'")
             if not (is_linear(pattern) or is_expression(pattern)):
                 return f"SQL: {pattern!r} after REGEXP is not a regular expression; write one in Python's syntax"
+        self._create_tables(query)
         try:
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:
@@ -295,15 +294,29 @@ class StateDatabase:
                     return f"SQL: {field} is never {text!r}; its values are {listed}"
         return None
 
+    def _create_tables(self, query: str) -> dict[Place, EntityTable]:
+        """Create the tables whose entity occurs in the query, unless they exist, and return all of them."""
+        words = query.casefold()
+        named = {
+            place: table
+            for place, table in self._tables.items()
+            if table.name.casefold() in words and (place[0] != INITIAL or INITIAL in words)
+        }
+        if missing := named.keys() - self._created:
+            self._database.set_authorizer(None)
+            for schema, name in missing:
+                columns = ", ".join(map(quote, named[schema, name].fields))
+                self._database.execute(f"CREATE TABLE {quote(schema)}.{quote(name)} ({columns})")
+            self._created |= missing
+            self._protect()
+        return named
+
     def _fill_tables(self, query: str) -> None:
         """Write the rows of the tables whose entity occurs in the query, if they have others."""
-        words = query.casefold()
         outdated = [
             (place, table, self._rows.get(place, ()))
-            for place, table in self._tables.items()
-            if table.name.casefold() in words
-            and (place[0] != INITIAL or INITIAL in words)
-            and self._written.get(place) != self._rows.get(place, ())
+            for place, table in self._create_tables(query).items()
+            if self._written.get(place) != self._rows.get(place, ())
         ]
         if outdated:
             self._database.set_authorizer(None)
